@@ -1,0 +1,39 @@
+//! The nouns and rules of Counterfoil, without any I/O.
+//!
+//! # Promise
+//! Nothing in this crate opens a socket, reads a file or asks for the time of day behind the
+//! caller's back. Policies are pure functions of (state, event, now); drivers implement the traits.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`message`] | what an application enqueues |
+//! | [`row`] | what a store hands to the relay, and the rules that make a delivery of it |
+//! | [`code`] | the reasons that operators see |
+//! | [`policy`] | backoff |
+//! | [`destination`] | where deliveries go, and what may come back |
+//! | [`store`] | the seam between engine and database |
+//! | [`desk`] | the seam between operators and database |
+//! | [`balance`] | who should own which shard |
+//! | [`mark`] | how far a reader may skip ahead without losing or reordering anything |
+//! | [`route`] | which destinations an event type goes to |
+
+pub mod balance;
+pub mod code;
+pub mod desk;
+pub mod destination;
+pub mod explain;
+pub mod mark;
+pub mod message;
+pub mod policy;
+pub mod route;
+pub mod row;
+pub mod store;
+
+pub use code::Code;
+pub use destination::{Capabilities, Destination, Outcome};
+pub use message::{Aggregate, Headers, Message, MessageId, Payload};
+pub use row::{Delivery, RawRow};
+pub use store::{Store, StoreError};
+
+/// Any error, boxed: the source of an error of ours.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

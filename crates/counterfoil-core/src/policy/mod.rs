@@ -1,0 +1,5 @@
+//! Policies: pure decisions about when to try again.
+
+pub mod backoff;
+
+pub use backoff::Backoff;

@@ -1,0 +1,305 @@
+//! What a store hands to the relay, and the rules that make a delivery of it.
+//!
+//! # Promise
+//! A row is written by anybody: by us, by an application in another language, by hand. Whatever
+//! stands in it, [`RawRow::into_delivery`] gives a delivery with a stable id, and says in
+//! [`Delivery::defect`] when it can only be parked. The same rules hold on every store.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use crate::message::{Aggregate, Headers, MessageId, Payload};
+
+/// Where a pending row stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RowState {
+    /// Nobody has looked at it yet, or it is plainly due.
+    New,
+    /// To be delivered later for the first time. Holds nobody back.
+    Scheduled,
+    /// Failed, and waits for its next attempt. Holds its aggregate back.
+    Retrying,
+    /// Waits behind an earlier message of its aggregate.
+    Held,
+    /// A state that no version of ours writes.
+    Unknown(String),
+}
+
+impl RowState {
+    /// Reads the stored word. Absent means new.
+    pub fn parse(word: Option<&str>) -> Self {
+        match word {
+            None | Some("new" | "") => RowState::New,
+            Some("scheduled") => RowState::Scheduled,
+            Some("retrying") => RowState::Retrying,
+            Some("held") => RowState::Held,
+            Some(other) => RowState::Unknown(other.chars().take(64).collect()),
+        }
+    }
+
+    /// The stored word.
+    pub fn as_str(&self) -> &str {
+        match self {
+            RowState::New => "new",
+            RowState::Scheduled => "scheduled",
+            RowState::Retrying => "retrying",
+            RowState::Held => "held",
+            RowState::Unknown(word) => word,
+        }
+    }
+}
+
+/// A row of the outbox as it stands in the table, before anybody has judged it.
+#[derive(Debug, Clone)]
+pub struct RawRow {
+    /// The order of insertion; the key of the row.
+    pub seq: i64,
+    /// The shard of its aggregate.
+    pub shard: u16,
+    /// The id as written.
+    pub id: Option<String>,
+    /// The aggregate type as written.
+    pub aggregate_type: Option<String>,
+    /// The aggregate id as written.
+    pub aggregate_id: Option<String>,
+    /// The version as written.
+    pub version: Option<i64>,
+    /// The event type as written.
+    pub event_type: Option<String>,
+    /// The text payload as written.
+    pub payload: Option<String>,
+    /// The opaque payload as written.
+    pub payload_bin: Option<Vec<u8>>,
+    /// The headers as written.
+    pub headers: Option<String>,
+    /// Where it stands.
+    pub state: RowState,
+    /// Attempts that were made and failed.
+    pub attempts: u32,
+    /// How often a process died while this row was tried alone.
+    pub crashes: u32,
+    /// Its time has not come yet, by the database's clock.
+    pub early: bool,
+    /// Something earlier of its aggregate is unresolved in the store.
+    pub behind: bool,
+    /// When it was enqueued.
+    pub created_at: DateTime<Utc>,
+    /// A column that could not be read at all, in words.
+    pub unreadable: Option<String>,
+}
+
+/// A message on its way to a destination.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// The key of its row.
+    pub seq: i64,
+    /// The shard of its aggregate.
+    pub shard: u16,
+    /// The fencing number of the ownership under which it is sent.
+    pub epoch: i64,
+    /// Its identity.
+    pub id: MessageId,
+    /// The queue it waits in.
+    pub queue: Arc<str>,
+    /// What its order is kept for.
+    pub aggregate: Option<Aggregate>,
+    /// The producer's number within the aggregate.
+    pub version: Option<i64>,
+    /// What happened.
+    pub event_type: String,
+    /// The content.
+    pub payload: Payload,
+    /// Trace context, idempotency key and the like.
+    pub headers: Headers,
+    /// Which attempt this is, counted from one.
+    pub attempt: u32,
+    /// How often a process died while this message was tried alone.
+    pub crashes: u32,
+    /// When it was enqueued.
+    pub created_at: DateTime<Utc>,
+    /// Where its row stood when it was read.
+    pub state: RowState,
+    /// Why it can only be parked.
+    pub defect: Option<String>,
+}
+
+/// The lane of a delivery: deliveries of one lane go one after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LaneKey(u64);
+
+impl Delivery {
+    /// The lane of this delivery. Without an aggregate every message has a lane of its own.
+    pub fn lane(&self) -> LaneKey {
+        match &self.aggregate {
+            Some(aggregate) => LaneKey::of(aggregate),
+            None => {
+                let mut hasher = std::hash::DefaultHasher::new();
+                (1u8, self.seq).hash(&mut hasher);
+                LaneKey(hasher.finish())
+            }
+        }
+    }
+}
+
+impl LaneKey {
+    /// The lane of an aggregate. Two aggregates that collide share a lane, which only makes them
+    /// wait for each other.
+    pub fn of(aggregate: &Aggregate) -> Self {
+        let mut hasher = std::hash::DefaultHasher::new();
+        (0u8, aggregate).hash(&mut hasher);
+        LaneKey(hasher.finish())
+    }
+}
+
+impl RawRow {
+    /// Judges the row. Nothing is lost: what cannot be delivered comes back with a defect.
+    pub fn into_delivery(self, queue: &Arc<str>, epoch: i64) -> Delivery {
+        let mut defects = Defects(self.unreadable.clone());
+        let id = self.message_id(&mut defects);
+        if let RowState::Unknown(word) = &self.state {
+            defects.add(format!("unknown state {word:?}"));
+        }
+        let headers = match self.headers.as_deref() {
+            None | Some("") => Headers::new(),
+            Some(text) => Headers::from_json(text).unwrap_or_else(|reason| {
+                defects.add(reason);
+                Headers::new()
+            }),
+        };
+        let payload = judge_payload(self.payload, self.payload_bin, &mut defects);
+        let aggregate = self.aggregate_id.map(|id| Aggregate {
+            kind: self.aggregate_type.unwrap_or_default(),
+            id,
+        });
+        Delivery {
+            seq: self.seq,
+            shard: self.shard,
+            epoch,
+            id,
+            queue: Arc::clone(queue),
+            aggregate,
+            version: self.version,
+            event_type: self.event_type.unwrap_or_default(),
+            payload,
+            headers,
+            attempt: self.attempts.saturating_add(1),
+            crashes: self.crashes,
+            created_at: self.created_at,
+            state: self.state,
+            defect: defects.0,
+        }
+    }
+
+    fn message_id(&self, defects: &mut Defects) -> MessageId {
+        let fallback = || MessageId::of_row(self.seq, self.created_at.timestamp_micros());
+        match self.id.as_deref() {
+            None => fallback(),
+            Some(text) => MessageId::parse(text).unwrap_or_else(|| {
+                let shown: String = text.chars().take(64).collect();
+                defects.add(format!("the id {shown:?} is not a UUID"));
+                fallback()
+            }),
+        }
+    }
+}
+
+struct Defects(Option<String>);
+
+impl Defects {
+    fn add(&mut self, reason: String) {
+        match &mut self.0 {
+            Some(all) => {
+                all.push_str("; ");
+                all.push_str(&reason);
+            }
+            none => *none = Some(reason),
+        }
+    }
+}
+
+fn judge_payload(text: Option<String>, bin: Option<Vec<u8>>, defects: &mut Defects) -> Payload {
+    match (text, bin) {
+        (Some(_), Some(_)) => {
+            defects.add("both payload and payload_bin are set".into());
+            Payload::Json("null".into())
+        }
+        (None, Some(bin)) => Payload::Opaque(Bytes::from(bin)),
+        (None, None) => Payload::Json("null".into()),
+        (Some(text), None) => {
+            if let Err(e) = serde_json::from_str::<serde::de::IgnoredAny>(&text) {
+                defects.add(format!("the payload is not valid JSON: {e}"));
+            }
+            Payload::Json(text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> RawRow {
+        RawRow {
+            seq: 1,
+            shard: 0,
+            id: None,
+            aggregate_type: None,
+            aggregate_id: None,
+            version: None,
+            event_type: None,
+            payload: None,
+            payload_bin: None,
+            headers: None,
+            state: RowState::New,
+            attempts: 0,
+            crashes: 0,
+            early: false,
+            behind: false,
+            created_at: DateTime::UNIX_EPOCH,
+            unreadable: None,
+        }
+    }
+
+    fn judge(row: RawRow) -> Delivery {
+        row.into_delivery(&Arc::from("q"), 1)
+    }
+
+    #[test]
+    fn an_empty_row_gets_the_documented_defaults() {
+        let delivery = judge(row());
+
+        assert_eq!(delivery.defect, None);
+        assert_eq!(delivery.payload, Payload::Json("null".into()));
+        assert_eq!(delivery.id, judge(row()).id, "the default id is stable over retries");
+        assert_eq!(delivery.attempt, 1);
+    }
+
+    #[test]
+    fn odd_values_are_named_as_defects() {
+        let odd = judge(RawRow {
+            id: Some("order-1".into()),
+            payload: Some("{".into()),
+            headers: Some("[]".into()),
+            state: RowState::parse(Some("SENT")),
+            ..row()
+        });
+
+        let reason = odd.defect.unwrap();
+        for word in ["not a UUID", "not valid JSON", "headers", "unknown state"] {
+            assert!(reason.contains(word), "{reason}");
+        }
+    }
+
+    #[test]
+    fn rows_without_an_aggregate_never_share_a_lane() {
+        let a = judge(RawRow { seq: 1, ..row() });
+        let b = judge(RawRow { seq: 2, ..row() });
+
+        assert_ne!(a.lane(), b.lane());
+    }
+}
