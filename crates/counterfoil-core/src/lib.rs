@@ -15,6 +15,7 @@
 //! | [`desk`] | the seam between operators and database |
 //! | [`balance`] | who should own which shard |
 //! | [`mark`] | how far a reader may skip ahead without losing or reordering anything |
+//! | [`schema`] | migrations, and which program may read which schema |
 //! | [`route`] | which destinations an event type goes to |
 
 pub mod balance;
@@ -27,6 +28,7 @@ pub mod message;
 pub mod policy;
 pub mod route;
 pub mod row;
+pub mod schema;
 pub mod store;
 
 pub use code::Code;

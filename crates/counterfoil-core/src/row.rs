@@ -12,7 +12,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::message::{Aggregate, Headers, MessageId, Payload};
+use crate::message::{Aggregate, Headers, MAX_NAME, MessageId, Payload};
 
 /// Where a pending row stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -172,10 +172,7 @@ impl RawRow {
             }),
         };
         let payload = judge_payload(self.payload, self.payload_bin, &mut defects);
-        let aggregate = self.aggregate_id.map(|id| Aggregate {
-            kind: self.aggregate_type.unwrap_or_default(),
-            id,
-        });
+        let aggregate = judge_aggregate(self.aggregate_type, self.aggregate_id, &mut defects);
         Delivery {
             seq: self.seq,
             shard: self.shard,
@@ -220,6 +217,20 @@ impl Defects {
             none => *none = Some(reason),
         }
     }
+}
+
+fn judge_aggregate(
+    kind: Option<String>,
+    id: Option<String>,
+    defects: &mut Defects,
+) -> Option<Aggregate> {
+    let (kind, id) = (kind.unwrap_or_default(), id?);
+    if kind.len() > MAX_NAME || id.len() > MAX_NAME {
+        // Such a name fits no index, so nothing can be held behind it.
+        defects.add(format!("the aggregate's type or id is over {MAX_NAME} bytes"));
+        return None;
+    }
+    Some(Aggregate { kind, id })
 }
 
 fn judge_payload(text: Option<String>, bin: Option<Vec<u8>>, defects: &mut Defects) -> Payload {

@@ -497,8 +497,13 @@ pub trait Store: Send + Sync + 'static {
     /// Creates or upgrades the tables. Several processes may do so at the same time.
     async fn migrate(&self) -> Result<()>;
 
-    /// Says that this relay lives, for `lease` from now, and which queues it can serve.
-    async fn heartbeat(&self, relay: &RelayId, queues: &[Arc<str>], lease: Duration) -> Result<()>;
+    /// Announces a relay, which lives for `lease` from now and can serve these queues.
+    async fn join(&self, relay: &RelayId, queues: &[Arc<str>], lease: Duration) -> Result<()>;
+
+    /// Prolongs the relay's lease to `lease` from now. Answers false, and prolongs nothing, when
+    /// the lease has run out meanwhile: its shards may have new owners, and it must join anew
+    /// under another name.
+    async fn heartbeat(&self, relay: &RelayId, lease: Duration) -> Result<bool>;
 
     /// Who lives, and who owns which shards of these queues.
     async fn survey(&self, relay: &RelayId, queues: &[Arc<str>]) -> Result<Survey>;

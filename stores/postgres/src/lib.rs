@@ -1,1 +1,116 @@
-//! placeholder
+//! Counterfoil's outbox on PostgreSQL.
+//!
+//! # Promise
+//! [`enqueue`] writes messages in the caller's own transaction and nothing else. [`PostgresStore`]
+//! gives them to relays, each to one owner at a time, and forgets none before it is settled.
+//!
+//! # Connections
+//! The store has a small pool of its own (so that a busy application cannot starve the relay), one
+//! connection for heartbeats alone, and one for `NOTIFY`.
+
+mod classify;
+mod desk;
+mod enqueue;
+mod migrate;
+mod relay;
+mod rows;
+mod wake;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use counterfoil_core::store::{Result, StoreError};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions, Executor};
+use tokio::sync::Mutex;
+
+pub use classify::classify;
+pub use enqueue::{check_before_commit, enqueue, enqueue_keyed, once};
+pub use migrate::{MIGRATIONS, print_migrations};
+
+/// Fixed for the life of the tables: the generated column `shard` is a number below this.
+pub(crate) const SHARDS: u16 = 32;
+/// The oldest server that is supported.
+const OLDEST_SERVER: i32 = 13;
+
+/// The outbox in a PostgreSQL database.
+#[derive(Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: PgConnectOptions,
+    pool: PgPool,
+    /// Heartbeats never wait for a free connection.
+    heart: Mutex<Option<PgConnection>>,
+    /// `NOTIFY` goes out on a connection of its own, never inside a business transaction.
+    voice: Mutex<Option<PgConnection>>,
+    listens: AtomicBool,
+}
+
+impl PostgresStore {
+    /// A store for the database of this pool, with connections of its own.
+    pub fn from_pool(pool: &PgPool) -> Self {
+        Self::with_options(pool.connect_options().as_ref().clone())
+    }
+
+    /// A store for the database at this URL. Nothing is opened before the first use.
+    pub fn connect(url: &str) -> Result<Self> {
+        let options: PgConnectOptions = url.parse().map_err(classify)?;
+        Ok(Self::with_options(options.application_name("counterfoil")))
+    }
+
+    fn with_options(options: PgConnectOptions) -> Self {
+        let options = options.log_statements(tracing::log::LevelFilter::Off);
+        let pool = PgPoolOptions::new()
+            .max_connections(4)
+            .min_connections(0)
+            .acquire_timeout(Duration::from_secs(5))
+            // A broken connection shows itself at the next statement, which is tried again anyway.
+            .test_before_acquire(false)
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    // Our statements run thousands of times with arrays of any length: one plan each.
+                    connection.execute("SET plan_cache_mode = force_generic_plan; SET jit = off").await?;
+                    Ok(())
+                })
+            })
+            .connect_lazy_with(options.clone());
+        Self {
+            inner: Arc::new(Inner {
+                options,
+                pool,
+                heart: Mutex::new(None),
+                voice: Mutex::new(None),
+                listens: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// The store's own pool.
+    pub fn pool(&self) -> &PgPool {
+        &self.inner.pool
+    }
+
+    pub(crate) fn options(&self) -> &PgConnectOptions {
+        &self.inner.options
+    }
+
+    async fn check_server(&self) -> Result<()> {
+        let (number, full): (i32, String) = sqlx::query_as(
+            "SELECT current_setting('server_version_num')::int, current_setting('server_version')",
+        )
+        .fetch_one(&self.inner.pool)
+        .await
+        .map_err(classify)?;
+        if number / 10_000 < OLDEST_SERVER {
+            return Err(StoreError::Unsupported {
+                found: format!("PostgreSQL {full}"),
+                needed: "PostgreSQL 13 or later",
+            });
+        }
+        Ok(())
+    }
+}

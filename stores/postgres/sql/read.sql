@@ -1,0 +1,57 @@
+-- $1 queues, $2 shard bits, $3 after, $4 limits, $5 numbers to leave out.
+-- Rows come by want and number. The horizon is one for the statement, because its snapshot is one.
+WITH w AS MATERIALIZED (
+    SELECT *
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])
+        WITH ORDINALITY AS u (queue, shards, after, max_rows, n)
+    WHERE NOT EXISTS (
+        SELECT FROM counterfoil_queues q WHERE q.queue = u.queue AND q.paused_at IS NOT NULL)
+)
+SELECT
+    w.n::int AS want,
+    (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint) AS horizon,
+    o.seq,
+    o.shard,
+    o.id,
+    o.aggregate_type,
+    o.aggregate_id,
+    o.version,
+    o.event_type,
+    o.payload,
+    o.payload_bin,
+    o.headers,
+    o.state,
+    greatest(coalesce(o.attempts, 0), 0) AS attempts,
+    o.crashes,
+    coalesce(o.available_at > now(), false) AS early,
+    CASE
+        WHEN o.aggregate_id IS NULL THEN false
+        WHEN NOT (SELECT EXISTS (SELECT FROM counterfoil_outbox WHERE state IN ('retrying', 'held'))
+                      OR EXISTS (SELECT FROM counterfoil_parked WHERE hold AND state IN ('pending', 'redriven')))
+            THEN false
+        ELSE EXISTS (
+                SELECT FROM counterfoil_outbox l
+                WHERE left(coalesce(l.queue, ''), 255) = w.queue
+                  AND l.aggregate_id = o.aggregate_id
+                  AND coalesce(l.aggregate_type, '') = coalesce(o.aggregate_type, '')
+                  AND l.state IN ('retrying', 'held'))
+            OR EXISTS (
+                SELECT FROM counterfoil_parked p
+                WHERE p.queue = w.queue
+                  AND p.aggregate_id = o.aggregate_id
+                  AND coalesce(p.aggregate_type, '') = coalesce(o.aggregate_type, '')
+                  AND p.hold AND p.state IN ('pending', 'redriven'))
+    END AS behind,
+    least(greatest(coalesce(o.created_at, now()), '1970-01-01'), '9999-12-31') AS created_at
+FROM w
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM counterfoil_outbox o
+    WHERE left(coalesce(o.queue, ''), 255) = w.queue
+      AND (o.state IS NULL OR o.state NOT IN ('scheduled', 'retrying', 'held'))
+      AND o.seq > w.after
+      AND (w.shards >> o.shard) & 1 = 1
+      AND NOT (o.seq = ANY ($5::bigint[]))
+    ORDER BY o.seq
+    LIMIT w.max_rows
+) o

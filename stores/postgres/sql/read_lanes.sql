@@ -1,0 +1,45 @@
+-- $1 queue, $2 aggregate types, $3 aggregate ids, $4 rows of each lane.
+SELECT
+    0::int AS want,
+    0::bigint AS horizon,
+    o.seq,
+    o.shard,
+    o.id,
+    o.aggregate_type,
+    o.aggregate_id,
+    o.version,
+    o.event_type,
+    o.payload,
+    o.payload_bin,
+    o.headers,
+    o.state,
+    greatest(coalesce(o.attempts, 0), 0) AS attempts,
+    o.crashes,
+    false AS early,
+    false AS behind,
+    least(greatest(coalesce(o.created_at, now()), '1970-01-01'), '9999-12-31') AS created_at
+FROM unnest($2::text[], $3::text[]) AS w (kind, id)
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM counterfoil_outbox o
+    WHERE left(coalesce(o.queue, ''), 255) = $1
+      AND o.aggregate_id = w.id
+      AND coalesce(o.aggregate_type, '') = w.kind
+      AND o.state = 'held'
+      AND o.state IN ('retrying', 'held')
+    ORDER BY o.seq
+    LIMIT $4
+) o
+WHERE NOT EXISTS (
+        SELECT FROM counterfoil_outbox l
+        WHERE left(coalesce(l.queue, ''), 255) = $1
+          AND l.aggregate_id = w.id
+          AND coalesce(l.aggregate_type, '') = w.kind
+          AND l.state = 'retrying')
+  AND NOT EXISTS (
+        SELECT FROM counterfoil_parked p
+        WHERE p.queue = $1
+          AND p.aggregate_id = w.id
+          AND coalesce(p.aggregate_type, '') = w.kind
+          AND p.hold AND p.state IN ('pending', 'redriven'))
+ORDER BY o.seq

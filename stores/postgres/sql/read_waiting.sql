@@ -1,0 +1,52 @@
+-- $1 queues, $2 shard bits, $3 limits, $4 numbers to leave out.
+-- Retries are the head of their lane; a scheduled row that comes due may find its lane taken.
+WITH w AS MATERIALIZED (
+    SELECT *
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS u (queue, shards, max_rows, n)
+    WHERE NOT EXISTS (
+        SELECT FROM counterfoil_queues q WHERE q.queue = u.queue AND q.paused_at IS NOT NULL)
+)
+SELECT
+    w.n::int AS want,
+    0::bigint AS horizon,
+    o.seq,
+    o.shard,
+    o.id,
+    o.aggregate_type,
+    o.aggregate_id,
+    o.version,
+    o.event_type,
+    o.payload,
+    o.payload_bin,
+    o.headers,
+    o.state,
+    greatest(coalesce(o.attempts, 0), 0) AS attempts,
+    o.crashes,
+    false AS early,
+    o.state = 'scheduled' AND o.aggregate_id IS NOT NULL AND (
+        EXISTS (
+            SELECT FROM counterfoil_outbox l
+            WHERE left(coalesce(l.queue, ''), 255) = w.queue
+              AND l.aggregate_id = o.aggregate_id
+              AND coalesce(l.aggregate_type, '') = coalesce(o.aggregate_type, '')
+              AND l.state IN ('retrying', 'held'))
+        OR EXISTS (
+            SELECT FROM counterfoil_parked p
+            WHERE p.queue = w.queue
+              AND p.aggregate_id = o.aggregate_id
+              AND coalesce(p.aggregate_type, '') = coalesce(o.aggregate_type, '')
+              AND p.hold AND p.state IN ('pending', 'redriven'))
+    ) AS behind,
+    least(greatest(coalesce(o.created_at, now()), '1970-01-01'), '9999-12-31') AS created_at
+FROM w
+CROSS JOIN LATERAL (
+    SELECT *
+    FROM counterfoil_outbox o
+    WHERE left(coalesce(o.queue, ''), 255) = w.queue
+      AND o.state IN ('scheduled', 'retrying')
+      AND o.available_at <= now()
+      AND (w.shards >> o.shard) & 1 = 1
+      AND NOT (o.seq = ANY ($4::bigint[]))
+    ORDER BY o.available_at, o.seq
+    LIMIT w.max_rows
+) o

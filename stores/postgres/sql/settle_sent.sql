@@ -1,0 +1,23 @@
+-- The common case in one statement: $1 queue, $2 relay, $3 shards, $4 epochs, $5 numbers.
+WITH fence AS MATERIALIZED (
+    SELECT s.shard
+    FROM counterfoil_shards s
+    JOIN unnest($3::smallint[], $4::bigint[]) AS want (shard, epoch) ON want.shard = s.shard AND want.epoch = s.epoch
+    WHERE s.queue = $1 AND s.owner = $2
+    ORDER BY s.shard
+    FOR SHARE OF s
+), gone AS (
+    DELETE FROM counterfoil_outbox o
+    USING fence
+    WHERE o.seq = ANY ($5::bigint[]) AND o.shard = fence.shard
+    RETURNING o.seq, o.id, o.attempts, o.redriven
+), delivered AS (
+    UPDATE counterfoil_parked p
+    SET state = 'delivered', updated_at = now()
+    FROM gone
+    WHERE gone.redriven AND p.seq = gone.seq
+), told AS (
+    INSERT INTO counterfoil_events (seq, id, kind, attempt, actor)
+    SELECT seq, coalesce(id, ''), 'delivered', attempts + 1, $2 FROM gone WHERE redriven
+)
+SELECT (SELECT coalesce(array_agg(shard), '{}') FROM fence) AS held, pg_current_xact_id()::text::bigint AS stamp

@@ -1,0 +1,39 @@
+//! What PostgreSQL says, in the words of Counterfoil.
+
+use counterfoil_core::store::StoreError;
+
+/// Turns an error of the driver into one that tells the caller what to do.
+pub fn classify(error: sqlx::Error) -> StoreError {
+    match &error {
+        sqlx::Error::Database(database) => match database.code().as_deref() {
+            Some(code) => by_code(code, &database.message().to_owned(), error),
+            None => StoreError::Database(error.into()),
+        },
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::Configuration(_)
+        | sqlx::Error::WorkerCrashed => StoreError::Unreachable(error.into()),
+        _ => StoreError::Database(error.into()),
+    }
+}
+
+fn by_code(code: &str, message: &str, error: sqlx::Error) -> StoreError {
+    match code {
+        // undefined_table, undefined_column, undefined_function
+        "42P01" | "42883" => StoreError::SchemaMissing,
+        // in_failed_sql_transaction
+        "25P02" => StoreError::Doomed("an earlier statement failed and its error was swallowed".into()),
+        // serialization_failure, deadlock_detected, lock_not_available
+        "40001" | "40P01" | "55P03" => StoreError::Busy(error.into()),
+        // read_only_sql_transaction, disk_full, out_of_memory
+        "25006" | "53100" | "53200" => StoreError::NotWritable(message.to_owned(), error.into()),
+        // invalid_authorization, invalid_password, invalid_catalog_name, too_many_connections
+        "28000" | "28P01" | "3D000" | "53300" => StoreError::Unreachable(error.into()),
+        // admin_shutdown, crash_shutdown, cannot_connect_now, connection exceptions
+        _ if code.starts_with("57P") || code.starts_with("08") => StoreError::Unreachable(error.into()),
+        _ => StoreError::Database(error.into()),
+    }
+}

@@ -1,0 +1,115 @@
+//! What xtask asks cargo to do.
+//!
+//! # Promise
+//! Every cargo command line of xtask is in this file.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::args::TestOptions;
+
+/// What `cargo xtask test` runs, one after the other. The choice of crates and the name filter are
+/// added to each.
+pub(crate) const TESTS: &[&[&str]] = &[&["test", "--no-fail-fast"]];
+
+/// A step of `cargo xtask check`.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// The arguments of cargo.
+    pub(crate) args: &'static [&'static str],
+    /// Variables to set.
+    pub(crate) env: &'static [(&'static str, &'static str)],
+    /// Whether `--fast` leaves it out.
+    pub(crate) slow: bool,
+    /// The cargo command that may be missing, and what to do then.
+    pub(crate) optional: Option<&'static str>,
+}
+
+/// What `cargo xtask check` runs.
+pub(crate) const CHECKS: &[Step] = &[
+    Step {
+        args: &["fmt", "--check"],
+        env: &[],
+        slow: false,
+        optional: None,
+    },
+    Step {
+        args: &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        env: &[],
+        slow: false,
+        optional: None,
+    },
+    Step {
+        args: &["deny", "check"],
+        env: &[],
+        slow: false,
+        optional: Some("cargo install --locked cargo-deny"),
+    },
+    Step {
+        args: &["doc", "--workspace", "--no-deps"],
+        env: &[("RUSTDOCFLAGS", "-D warnings")],
+        slow: true,
+        optional: None,
+    },
+];
+
+/// Cargo in the root of the workspace.
+pub(crate) fn cargo() -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
+}
+
+/// One of [`TESTS`] with the options of this run.
+pub(crate) fn test(base: &[&str], options: &TestOptions) -> Command {
+    let mut command = cargo();
+    command.args(base);
+    if options.packages.is_empty() {
+        command.arg("--workspace");
+    }
+    for package in &options.packages {
+        command.args(["--package", package]);
+    }
+    command.args(&options.filter);
+    if !options.binary_args.is_empty() {
+        command.arg("--").args(&options.binary_args);
+    }
+    command
+}
+
+/// Builds (`build`) or runs (`run`) a bench.
+pub(crate) fn bench(verb: &str, name: &str) -> Command {
+    let mut command = cargo();
+    command.args([
+        verb,
+        "--release",
+        "-p",
+        "counterfoil-benches",
+        "--bin",
+        name,
+    ]);
+    command
+}
+
+/// Builds (`build`) or runs (`run`) the chaos test.
+pub(crate) fn chaos(verb: &str) -> Command {
+    let mut command = cargo();
+    command.args([verb, "--release", "-p", "counterfoil-chaos"]);
+    command
+}
+
+fn root() -> PathBuf {
+    // Cargo sets it for `cargo xtask`; a binary that was started directly remembers it.
+    let own = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    own.parent().map_or(own.clone(), PathBuf::from)
+}
