@@ -90,9 +90,6 @@ pub struct Capabilities {
     pub concurrency: usize,
     /// One call is cut off after this time; absent means that the destination bounds itself.
     pub timeout: Option<Duration>,
-    /// Several messages of one aggregate may be in one batch, in order: the destination keeps
-    /// their order and refuses what follows a refused one.
-    pub ordered_pipeline: bool,
 }
 
 impl Capabilities {
@@ -102,7 +99,6 @@ impl Capabilities {
             max_batch: 1,
             concurrency,
             timeout,
-            ordered_pipeline: false,
         }
     }
 }

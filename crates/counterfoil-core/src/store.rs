@@ -254,6 +254,8 @@ pub struct Settlement {
     pub hold: Vec<(i64, u16)>,
     /// Not due yet, to be delivered later.
     pub schedule: Vec<(i64, u16)>,
+    /// To be looked at again after a while, by the database's clock; holds nobody back.
+    pub defer: Vec<(i64, u16, Duration)>,
     /// Parked.
     pub park: Vec<Park>,
     /// Replaced by copies in other queues.
@@ -272,6 +274,7 @@ impl Settlement {
             + self.retry.len()
             + self.hold.len()
             + self.schedule.len()
+            + self.defer.len()
             + self.park.len()
             + self.reroute.len()
     }
@@ -286,6 +289,7 @@ impl Settlement {
         let plain = self.sent.iter().chain(&self.hold).chain(&self.schedule).copied();
         plain
             .chain(self.retry.iter().map(|r| (r.seq, r.shard)))
+            .chain(self.defer.iter().map(|d| (d.0, d.1)))
             .chain(self.park.iter().map(|p| (p.seq, p.shard)))
             .chain(self.reroute.iter().map(|r| (r.seq, r.shard)))
     }
@@ -298,6 +302,7 @@ impl Settlement {
             keep_sent: self.keep_sent,
             hold: pairs(&self.hold),
             schedule: pairs(&self.schedule),
+            defer: self.defer.iter().copied().filter(|d| held.contains(d.1)).collect(),
             retry: self.retry.iter().filter(|r| held.contains(r.shard)).cloned().collect(),
             park: self.park.iter().filter(|p| held.contains(p.shard)).cloned().collect(),
             reroute: self.reroute.iter().filter(|r| held.contains(r.shard)).cloned().collect(),

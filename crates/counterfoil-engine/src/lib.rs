@@ -1,1 +1,31 @@
-//! placeholder
+//! The loops of Counterfoil.
+//!
+//! # Promise
+//! Every committed message is offered to its destination at least once, always under the same id,
+//! and messages of one aggregate in order. An [`Engine`] that is told to stop finishes what it has
+//! begun, within a limit, and gives its shards back.
+//!
+//! # When it is dropped
+//! Messages in flight stay owned until the lease runs out; then another relay offers them again.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `lifecycle` | start, nudge, drain |
+//! | `relay` | the loop: reads, publishes, settles |
+//! | `lanes` | the order of deliveries, without I/O |
+//! | `queue` | what the relay knows about one queue |
+//! | `publish` | one call of a destination: deadline, timeout, panic |
+//! | `tasks` | handlers in this process as a destination |
+//! | `settings` | settings, checked before anything starts |
+
+mod lanes;
+mod lifecycle;
+mod publish;
+mod queue;
+mod relay;
+mod settings;
+mod tasks;
+
+pub use lifecycle::{Engine, EngineBuilder, Nudge, StartError};
+pub use settings::{OnPark, QueueSpec, Settings, SettingsError};
+pub use tasks::{HandlerAnswer, Task, TaskError, TaskOptions, TaskRegistry, queue_of_scene, task_message};

@@ -5,10 +5,11 @@ use counterfoil_core::store::StoreError;
 /// Turns an error of the driver into one that tells the caller what to do.
 pub fn classify(error: sqlx::Error) -> StoreError {
     match &error {
-        sqlx::Error::Database(database) => match database.code().as_deref() {
-            Some(code) => by_code(code, &database.message().to_owned(), error),
-            None => StoreError::Database(error.into()),
-        },
+        sqlx::Error::Database(database) => {
+            let code = database.code().unwrap_or_default().into_owned();
+            let message = database.message().to_owned();
+            by_code(&code, &message, error)
+        }
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
         | sqlx::Error::Protocol(_)

@@ -10,6 +10,7 @@
 
 mod classify;
 mod desk;
+
 mod enqueue;
 mod migrate;
 mod relay;
@@ -17,7 +18,6 @@ mod rows;
 mod wake;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use counterfoil_core::store::{Result, StoreError};
@@ -47,7 +47,6 @@ struct Inner {
     heart: Mutex<Option<PgConnection>>,
     /// `NOTIFY` goes out on a connection of its own, never inside a business transaction.
     voice: Mutex<Option<PgConnection>>,
-    listens: AtomicBool,
 }
 
 impl PostgresStore {
@@ -84,7 +83,6 @@ impl PostgresStore {
                 pool,
                 heart: Mutex::new(None),
                 voice: Mutex::new(None),
-                listens: AtomicBool::new(false),
             }),
         }
     }

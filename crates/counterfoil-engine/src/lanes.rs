@@ -1,0 +1,441 @@
+//! Lanes: the order of deliveries of one queue, in memory and without I/O.
+//!
+//! # Promise
+//! Of each aggregate at most one message is handed out at a time, in the order of the aggregate;
+//! nothing is handed out while something earlier of its aggregate is unresolved, here or in the
+//! store. What must wait for long is not kept in memory but put aside in the store ("held").
+//!
+//! # How order survives concurrent reads
+//! A read sees a snapshot. A row that a snapshot shows as free may have got an unresolved
+//! predecessor since. So a lane that was put aside keeps a *barrier*: rows of reads that began
+//! before the change was durable are put aside too. Later reads see the change themselves.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use counterfoil_core::code::Code;
+use counterfoil_core::message::Aggregate;
+use counterfoil_core::row::{Delivery, LaneKey, RowState};
+use counterfoil_core::store::{Park, Retry, Settlement, ShardSet};
+
+/// The number of a read: later reads have higher ones.
+pub(crate) type ReadNo = u64;
+
+/// Where a row comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// `read`, or a scheduled row that has come due; `behind` as the store saw it.
+    Fresh { behind: bool },
+    /// A retry whose time has come: the head of its lane.
+    Retry,
+    /// A held row of a lane that was refilled.
+    Refill,
+}
+
+#[derive(Default)]
+struct Lane {
+    rows: VecDeque<Delivery>,
+    in_flight: bool,
+    queued: bool,
+    /// The head backs off or is parked: nothing may go until the store brings it back.
+    blocked: bool,
+    /// There may be held rows of this lane in the store.
+    held_in_store: bool,
+    /// Changes of this lane that are not durable yet.
+    unsettled: u32,
+    /// Rows put aside since the last refill began.
+    put_aside: u32,
+    refilling: bool,
+    barrier: ReadNo,
+    aggregate: Option<Aggregate>,
+}
+
+impl Lane {
+    fn idle(&self) -> bool {
+        self.rows.is_empty() && !self.in_flight && self.unsettled == 0 && !self.refilling
+    }
+}
+
+/// All lanes of one queue, and what is to be told to the store.
+pub(crate) struct Lanes {
+    lanes: HashMap<LaneKey, Lane>,
+    ready: VecDeque<LaneKey>,
+    /// Every row that is in memory or not settled durably.
+    known: HashSet<i64>,
+    in_flight: usize,
+    /// For each shard: rows handed out or waiting to be settled.
+    busy: [u32; 64],
+    settlement: Settlement,
+    touched: Vec<LaneKey>,
+    refill_after: Vec<LaneKey>,
+    per_lane: usize,
+}
+
+/// A settlement that is under way.
+pub(crate) struct Batch {
+    pub(crate) settlement: Settlement,
+    touched: Vec<LaneKey>,
+    refill: Vec<LaneKey>,
+}
+
+impl Lanes {
+    pub(crate) fn new(per_lane: usize) -> Self {
+        Self {
+            lanes: HashMap::new(),
+            ready: VecDeque::new(),
+            known: HashSet::new(),
+            in_flight: 0,
+            busy: [0; 64],
+            settlement: Settlement::default(),
+            touched: Vec::new(),
+            refill_after: Vec::new(),
+            per_lane,
+        }
+    }
+
+    /// Rows in memory or not settled yet.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(crate) fn known(&self) -> impl Iterator<Item = i64> + '_ {
+        self.known.iter().copied()
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(crate) fn has_settlement(&self) -> bool {
+        !self.settlement.is_empty()
+    }
+
+    /// Rows of this shard that are handed out or not settled durably.
+    pub(crate) fn busy(&self, shard: u16) -> u32 {
+        self.busy.get(usize::from(shard)).copied().unwrap_or(0)
+    }
+
+    /// A row that is not due yet: it goes to the scheduled ones and holds nobody back.
+    pub(crate) fn early(&mut self, row: &Delivery) {
+        if self.known.insert(row.seq) {
+            self.count(row.shard, 1);
+            self.settlement.schedule.push((row.seq, row.shard));
+        }
+    }
+
+    /// A row has been read by read number `read`.
+    pub(crate) fn arrive(&mut self, row: Delivery, source: Source, read: ReadNo) {
+        if !self.known.insert(row.seq) {
+            return;
+        }
+        let key = row.lane();
+        let per_lane = self.per_lane;
+        let lane = self.lanes.entry(key).or_default();
+        if lane.aggregate.is_none() {
+            lane.aggregate.clone_from(&row.aggregate);
+        }
+        let aside = match source {
+            Source::Refill => false,
+            Source::Retry => {
+                lane.blocked = false;
+                false
+            }
+            Source::Fresh { behind } => {
+                row.aggregate.is_some()
+                    && (behind
+                        || lane.blocked
+                        || lane.held_in_store
+                        || read < lane.barrier
+                        || lane.rows.len() >= per_lane)
+            }
+        };
+        if aside {
+            lane.held_in_store = true;
+            self.put_aside(key, row.seq, row.shard);
+        } else {
+            insert_in_order(&mut lane.rows, row, source == Source::Retry);
+            self.make_ready(key);
+        }
+    }
+
+    fn put_aside(&mut self, key: LaneKey, seq: i64, shard: u16) {
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.unsettled += 1;
+            lane.put_aside += 1;
+        }
+        self.touched.push(key);
+        self.count(shard, 1);
+        self.settlement.hold.push((seq, shard));
+    }
+
+    fn make_ready(&mut self, key: LaneKey) {
+        if let Some(lane) = self.lanes.get_mut(&key)
+            && !lane.in_flight
+            && !lane.queued
+            && !lane.blocked
+            && !lane.rows.is_empty()
+        {
+            lane.queued = true;
+            self.ready.push_back(key);
+        }
+    }
+
+    fn count(&mut self, shard: u16, by: i32) {
+        if let Some(n) = self.busy.get_mut(usize::from(shard)) {
+            *n = n.saturating_add_signed(by);
+        }
+    }
+
+    /// Hands out the heads of at most `max` lanes.
+    pub(crate) fn next_batch(&mut self, max: usize) -> Vec<Delivery> {
+        let mut batch = Vec::with_capacity(max.min(self.ready.len()));
+        while batch.len() < max {
+            let Some(key) = self.ready.pop_front() else { break };
+            let Some(lane) = self.lanes.get_mut(&key) else { continue };
+            lane.queued = false;
+            if lane.in_flight || lane.blocked {
+                continue;
+            }
+            if let Some(row) = lane.rows.pop_front() {
+                lane.in_flight = true;
+                self.in_flight += 1;
+                self.count(row.shard, 1);
+                batch.push(row);
+            }
+        }
+        batch
+    }
+
+    fn landed(&mut self, row: &Delivery) -> LaneKey {
+        let key = row.lane();
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.in_flight = false;
+        }
+        key
+    }
+
+    /// The delivery is over and the row leaves the outbox.
+    pub(crate) fn sent(&mut self, row: &Delivery) {
+        let key = self.landed(row);
+        self.settlement.sent.push((row.seq, row.shard));
+        self.go_on(key, row);
+    }
+
+    /// The row is replaced by copies in other queues.
+    pub(crate) fn rerouted(&mut self, row: &Delivery, copies: Vec<(counterfoil_core::MessageId, String)>) {
+        let key = self.landed(row);
+        self.settlement.reroute.push(counterfoil_core::store::Reroute { seq: row.seq, shard: row.shard, copies });
+        self.go_on(key, row);
+    }
+
+    /// The row is to be looked at again after a while, and holds nobody back meanwhile.
+    pub(crate) fn deferred(&mut self, row: &Delivery, delay: Duration) {
+        let key = self.landed(row);
+        self.settlement.defer.push((row.seq, row.shard, delay));
+        self.go_on(key, row);
+    }
+
+    /// The rest of the lane may go on after a row has left it.
+    fn go_on(&mut self, key: LaneKey, row: &Delivery) {
+        let Some(lane) = self.lanes.get_mut(&key) else { return };
+        if lane.rows.is_empty() {
+            let came_back = matches!(row.state, RowState::Retrying | RowState::Held);
+            if lane.aggregate.is_some() && (lane.held_in_store || came_back) {
+                self.refill_after.push(key);
+            } else if lane.idle() {
+                self.lanes.remove(&key);
+            }
+        } else {
+            self.make_ready(key);
+        }
+    }
+
+    /// The row failed and is tried again later; its lane waits.
+    pub(crate) fn retry(&mut self, row: &Delivery, delay: Duration, code: Code, error: String) {
+        let key = self.landed(row);
+        self.settlement.retry.push(Retry {
+            seq: row.seq,
+            shard: row.shard,
+            id: row.id,
+            delay,
+            attempts: row.attempt,
+            code,
+            error,
+        });
+        self.block(key);
+    }
+
+    /// The row is parked; under `hold` its lane waits.
+    pub(crate) fn park(&mut self, row: &Delivery, mut park: Park) {
+        let key = self.landed(row);
+        park.hold &= row.aggregate.is_some();
+        let hold = park.hold;
+        self.settlement.park.push(park);
+        if hold {
+            self.block(key);
+        } else {
+            self.go_on(key, row);
+        }
+    }
+
+    /// Nothing was stored and the row goes back to the head of its lane.
+    pub(crate) fn put_back(&mut self, row: Delivery) {
+        let key = self.landed(&row);
+        self.count(row.shard, -1);
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.rows.push_front(row);
+        }
+        self.make_ready(key);
+    }
+
+    fn block(&mut self, key: LaneKey) {
+        let Some(lane) = self.lanes.get_mut(&key) else { return };
+        if lane.aggregate.is_none() {
+            self.lanes.remove(&key);
+            return;
+        }
+        lane.blocked = true;
+        lane.unsettled += 1;
+        let rest: Vec<(i64, u16)> = lane.rows.drain(..).map(|r| (r.seq, r.shard)).collect();
+        lane.held_in_store |= !rest.is_empty();
+        self.touched.push(key);
+        for (seq, shard) in rest {
+            self.put_aside(key, seq, shard);
+        }
+    }
+
+    /// What there is to tell the store.
+    pub(crate) fn take_settlement(&mut self) -> Option<Batch> {
+        if self.settlement.is_empty() {
+            return None;
+        }
+        Some(Batch {
+            settlement: std::mem::take(&mut self.settlement),
+            touched: std::mem::take(&mut self.touched),
+            refill: std::mem::take(&mut self.refill_after),
+        })
+    }
+
+    /// A settlement is durable. Reads from number `next_read` on will see it. Answers the
+    /// aggregates whose held rows may now be due.
+    pub(crate) fn settled(&mut self, batch: Batch, next_read: ReadNo) -> Vec<Aggregate> {
+        for (seq, shard) in batch.settlement.rows() {
+            self.known.remove(&seq);
+            self.count(shard, -1);
+        }
+        for key in batch.touched {
+            if let Some(lane) = self.lanes.get_mut(&key) {
+                lane.unsettled = lane.unsettled.saturating_sub(1);
+                lane.barrier = next_read;
+            }
+        }
+        self.begin_refill(&batch.refill)
+    }
+
+    fn begin_refill(&mut self, keys: &[LaneKey]) -> Vec<Aggregate> {
+        let mut due = Vec::new();
+        for key in keys {
+            if let Some(lane) = self.lanes.get_mut(key)
+                && !lane.refilling
+                && !lane.blocked
+                && lane.rows.is_empty()
+                && let Some(aggregate) = &lane.aggregate
+            {
+                lane.refilling = true;
+                lane.put_aside = 0;
+                due.push(aggregate.clone());
+            }
+        }
+        due
+    }
+
+    /// The store found aggregates whose held rows nothing blocks. Answers those that are not
+    /// being worked on anyway.
+    pub(crate) fn runnable(&mut self, found: Vec<Aggregate>) -> Vec<Aggregate> {
+        let mut due = Vec::new();
+        for aggregate in found {
+            let key = LaneKey::of(&aggregate);
+            let lane = self.lanes.entry(key).or_default();
+            if lane.idle() {
+                lane.aggregate = Some(aggregate.clone());
+                lane.blocked = false;
+                lane.held_in_store = true;
+                lane.refilling = true;
+                lane.put_aside = 0;
+                due.push(aggregate);
+            }
+        }
+        due
+    }
+
+    /// Held rows of these aggregates have arrived, or could not be read (`rows` absent).
+    pub(crate) fn refilled(&mut self, asked: &[Aggregate], rows: Option<Vec<Delivery>>, read: ReadNo) {
+        let mut arrived: HashMap<LaneKey, usize> = HashMap::new();
+        let failed = rows.is_none();
+        for row in rows.into_iter().flatten() {
+            *arrived.entry(row.lane()).or_default() += 1;
+            self.arrive(row, Source::Refill, read);
+        }
+        for aggregate in asked {
+            let key = LaneKey::of(aggregate);
+            let Some(lane) = self.lanes.get_mut(&key) else { continue };
+            lane.refilling = false;
+            let more = arrived.get(&key).is_some_and(|n| *n >= self.per_lane);
+            lane.held_in_store = failed || more || lane.put_aside > 0;
+            if lane.rows.is_empty() && !lane.in_flight && lane.held_in_store && !failed {
+                // Rows were put aside meanwhile: look again when that is durable.
+                self.refill_after.push(key);
+            }
+        }
+    }
+
+    /// Forgets lanes that the store remembers by itself. `oldest` is the oldest read under way.
+    pub(crate) fn collect(&mut self, oldest: ReadNo) {
+        let waiting: HashSet<LaneKey> = self.refill_after.iter().copied().collect();
+        self.lanes.retain(|key, lane| !(lane.idle() && lane.barrier <= oldest && !waiting.contains(key)));
+    }
+
+    /// The shards are not ours any more, or soon not: forget what is not handed out.
+    pub(crate) fn drop_shards(&mut self, gone: ShardSet) {
+        let known = &mut self.known;
+        for lane in self.lanes.values_mut() {
+            lane.rows.retain(|row| {
+                let stays = !gone.contains(row.shard);
+                if !stays {
+                    known.remove(&row.seq);
+                }
+                stays
+            });
+        }
+    }
+
+    /// Forgets everything that is not handed out, for example because the queue was paused.
+    pub(crate) fn drop_waiting(&mut self) {
+        self.drop_shards((0..64).collect());
+        self.ready.clear();
+        for lane in self.lanes.values_mut() {
+            lane.queued = false;
+        }
+    }
+}
+
+/// Order of the aggregate: by version where both have one, else by arrival (which is by number).
+fn insert_in_order(rows: &mut VecDeque<Delivery>, row: Delivery, head: bool) {
+    if head {
+        rows.push_front(row);
+        return;
+    }
+    let mut at = rows.len();
+    while at > 0 {
+        match (rows[at - 1].version, row.version) {
+            (Some(before), Some(this)) if before > this => at -= 1,
+            _ => break,
+        }
+    }
+    rows.insert(at, row);
+}

@@ -1,0 +1,318 @@
+//! Start, nudge, drain.
+//!
+//! [`EngineBuilder::start`] checks the settings and the schema, then starts a handful of tasks:
+//! the relay, its heartbeat, the listener for other processes' commits, the voice that tells them
+//! about ours, and the sweeper. [`Engine::stop`] lets the relay finish, then ends the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use counterfoil_core::route::Routes;
+use counterfoil_core::store::{RelayId, Store, StoreError};
+use counterfoil_core::{Capabilities, Delivery, Destination, Outcome};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::relay::{Lease, Relay, Signals, beat, margin};
+use crate::settings::{QueueSpec, Settings, SettingsError};
+use crate::tasks::TaskRegistry;
+
+/// The queue of messages that no route has taken yet.
+pub(crate) const UNROUTED: &str = "";
+/// At most one `NOTIFY` in this time.
+const VOICE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Settings that cannot work.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Tells relays, here and elsewhere, that something was committed. Cheap; call it after commits.
+#[derive(Clone, Default)]
+pub struct Nudge {
+    local: Arc<Notify>,
+    voice: Arc<Notify>,
+}
+
+impl Nudge {
+    /// Something was committed.
+    pub fn nudge(&self) {
+        self.local.notify_one();
+        self.voice.notify_one();
+    }
+}
+
+/// What is to be started.
+pub struct EngineBuilder {
+    store: Arc<dyn Store>,
+    settings: Settings,
+    queues: Vec<QueueSpec>,
+    tasks: TaskRegistry,
+    routes: Routes,
+    migrate: bool,
+}
+
+impl EngineBuilder {
+    /// An engine for this store, with nothing to serve yet.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            settings: Settings::default(),
+            queues: Vec::new(),
+            tasks: TaskRegistry::new(),
+            routes: Routes::default(),
+            migrate: false,
+        }
+    }
+
+    /// Replaces the settings.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Serves a queue.
+    #[must_use]
+    pub fn queue(mut self, queue: QueueSpec) -> Self {
+        self.queues.push(queue);
+        self
+    }
+
+    /// Serves the scenes of these handlers.
+    #[must_use]
+    pub fn tasks(mut self, tasks: TaskRegistry) -> Self {
+        self.tasks = tasks;
+        self
+    }
+
+    /// Routes messages that were enqueued without a queue.
+    #[must_use]
+    pub fn routes(mut self, routes: Routes) -> Self {
+        self.routes = routes;
+        self
+    }
+
+    /// Creates or upgrades the tables first.
+    #[must_use]
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// Checks everything and starts.
+    pub async fn start(self) -> Result<Engine, StartError> {
+        let mut queues = self.queues;
+        queues.extend(self.tasks.queues()?);
+        if !self.routes.is_empty() {
+            queues.push(QueueSpec::new(UNROUTED, Arc::new(Router)));
+        }
+        self.settings.validate(&queues)?;
+        if self.migrate {
+            self.store.migrate().await?;
+        }
+        self.store.check().await?;
+        Engine::start(self.store, self.settings, queues, self.routes).await
+    }
+}
+
+/// A running engine.
+pub struct Engine {
+    nudge: Nudge,
+    stop: watch::Sender<bool>,
+    relay: Option<JoinHandle<()>>,
+    beside: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    async fn start(
+        store: Arc<dyn Store>,
+        settings: Settings,
+        queues: Vec<QueueSpec>,
+        routes: Routes,
+    ) -> Result<Self, StartError> {
+        let nudge = Nudge::default();
+        let alone = Arc::new(AtomicBool::new(false));
+        let (stop, stopped) = watch::channel(false);
+        let mut beside = vec![
+            tokio::spawn(speak(Arc::clone(&store), Arc::clone(&nudge.voice), Arc::clone(&alone))),
+            tokio::spawn(sweep(Arc::clone(&store), settings.clone())),
+        ];
+        let mut relay = None;
+        if !queues.is_empty() {
+            let names: Vec<Arc<str>> = queues.iter().map(|q| Arc::clone(&q.name)).collect();
+            let (lease, first) = join(&*store, &settings, &names).await?;
+            let (tell, lease) = watch::channel(lease);
+            let signals = Signals {
+                nudge: Arc::clone(&nudge.local),
+                voice: Arc::clone(&nudge.voice),
+                alone,
+                lease,
+            };
+            tracing::info!(relay = %first, queues = names.len(), store = store.describe(), "the relay starts");
+            beside.push(tokio::spawn(heartbeat(Arc::clone(&store), settings.clone(), names, tell)));
+            beside.push(tokio::spawn(listen(Arc::clone(&store), Arc::clone(&nudge.local))));
+            let running = Relay::new(store, settings, queues, routes, signals).run(stopped);
+            relay = Some(tokio::spawn(running));
+        }
+        Ok(Self { nudge, stop, relay, beside })
+    }
+
+    /// The handle by which commits are told.
+    pub fn nudge(&self) -> Nudge {
+        self.nudge.clone()
+    }
+
+    /// Finishes what has begun, within the limit of the settings, and gives the shards back.
+    pub async fn stop(mut self) {
+        let _ = self.stop.send(true);
+        if let Some(relay) = self.relay.take()
+            && let Err(error) = relay.await
+        {
+            tracing::error!(%error, "the relay ended badly");
+        }
+        for task in self.beside.drain(..) {
+            task.abort();
+            // Waits until the task has let go of its connection.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+        if self.relay.is_none() {
+            self.beside.iter().for_each(JoinHandle::abort);
+        }
+    }
+}
+
+async fn join(
+    store: &dyn Store,
+    settings: &Settings,
+    queues: &[Arc<str>],
+) -> Result<(Lease, RelayId), StoreError> {
+    let relay = RelayId::new(&settings.label);
+    let sent = Instant::now();
+    store.join(&relay, queues, settings.lease).await?;
+    let until = Some(sent + settings.lease - margin(settings.lease));
+    Ok((Lease { relay: relay.clone(), until }, relay))
+}
+
+/// Keeps the lease. What counts is when a heartbeat was *sent*: the answer may have been slow.
+async fn heartbeat(
+    store: Arc<dyn Store>,
+    settings: Settings,
+    queues: Vec<Arc<str>>,
+    tell: watch::Sender<Lease>,
+) {
+    let mut pause = beat(settings.lease);
+    loop {
+        tokio::time::sleep(pause).await;
+        let relay = tell.borrow().relay.clone();
+        let sent = Instant::now();
+        let answer = tokio::time::timeout(settings.lease, store.heartbeat(&relay, settings.lease)).await;
+        pause = beat(settings.lease);
+        match answer {
+            Ok(Ok(true)) => {
+                let until = Some(sent + settings.lease - margin(settings.lease));
+                tell.send_modify(|lease| lease.until = until);
+            }
+            Ok(Ok(false)) => match join(&*store, &settings, &queues).await {
+                Ok((lease, relay)) => {
+                    tracing::warn!(%relay, "the lease had run out; joined anew");
+                    tell.send_replace(lease);
+                }
+                Err(error) => tracing::error!(error = error.one_line(), "cannot join anew"),
+            },
+            Ok(Err(error)) => {
+                tracing::warn!(error = error.one_line(), "no heartbeat");
+                pause = beat(settings.lease) / 4;
+            }
+            Err(_) => tracing::warn!("no answer to a heartbeat"),
+        }
+    }
+}
+
+/// Wakes the relay when another process has committed something.
+async fn listen(store: Arc<dyn Store>, nudge: Arc<Notify>) {
+    loop {
+        let mut wake = match store.listen().await {
+            Ok(Some(wake)) => wake,
+            Ok(None) => return,
+            Err(error @ StoreError::Unsupported { .. }) => {
+                tracing::warn!(error = error.one_line(), "other processes' commits are found by polling only");
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(error = error.one_line(), "cannot listen");
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                continue;
+            }
+        };
+        while wake.wait().await.is_ok() {
+            nudge.notify_one();
+        }
+    }
+}
+
+/// Tells other processes about commits of this one, at most once in [`VOICE_PAUSE`].
+async fn speak(store: Arc<dyn Store>, voice: Arc<Notify>, alone: Arc<AtomicBool>) {
+    loop {
+        voice.notified().await;
+        if !alone.load(Ordering::Relaxed)
+            && let Err(error) = store.announce().await
+        {
+            tracing::debug!(error = error.one_line(), "could not tell other processes");
+        }
+        tokio::time::sleep(VOICE_PAUSE).await;
+    }
+}
+
+/// Removes what is over, in small batches.
+async fn sweep(store: Arc<dyn Store>, settings: Settings) {
+    loop {
+        tokio::time::sleep(settings.sweep).await;
+        loop {
+            match store.sweep(&settings.retention).await {
+                Ok(removed) if removed >= u64::from(settings.retention.batch) => {
+                    // Leave the database some air between two batches.
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(error = error.one_line(), "could not sweep");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Stands for the routes: the relay itself replaces unrouted rows, so nothing is ever published here.
+struct Router;
+
+#[async_trait]
+impl Destination for Router {
+    fn describe(&self) -> String {
+        "routes".into()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { max_batch: 1_000, concurrency: 1, timeout: None }
+    }
+
+    async fn publish(&self, batch: &[Delivery]) -> Vec<Outcome> {
+        batch.iter().map(|_| Outcome::Unavailable { error: "not routed".into() }).collect()
+    }
+}

@@ -1,0 +1,293 @@
+//! What the relay knows about one queue.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use counterfoil_core::mark::LowMark;
+use counterfoil_core::message::{Aggregate, Message, header};
+use counterfoil_core::row::LaneKey;
+use counterfoil_core::store::{Fence, Park, RelayId, ShardSet, Taken};
+use counterfoil_core::{Capabilities, Code, Delivery, Outcome};
+
+use crate::lanes::{Batch, Lanes};
+use crate::settings::{OnPark, QueueSpec, Settings};
+use crate::tasks;
+
+/// Refusals of the destination as a whole, by this many different aggregates, pause the queue.
+const REFUSALS_BEFORE_PAUSE: usize = 3;
+/// At most so many messages are tried alone after an owner died.
+const MAX_SUSPECTS: usize = 256;
+
+/// One owned shard.
+pub(crate) struct OwnedShard {
+    pub(crate) epoch: i64,
+    /// To be given back when nothing of it is in flight, or at this time at the latest.
+    pub(crate) leaving: Option<Instant>,
+}
+
+/// The relay's knowledge of one queue.
+pub(crate) struct Queue {
+    pub(crate) spec: QueueSpec,
+    pub(crate) caps: Capabilities,
+    pub(crate) lanes: Lanes,
+    pub(crate) shards: BTreeMap<u16, OwnedShard>,
+    pub(crate) mark: LowMark,
+    /// Grows with every newly owned shard: reads begun before say nothing about the mark.
+    pub(crate) generation: u64,
+    pub(crate) paused: bool,
+    /// There may be rows that were not read yet.
+    pub(crate) hungry: bool,
+    pub(crate) publishing: usize,
+    /// A settlement that is under way or waits to be tried again.
+    pub(crate) settling: bool,
+    pub(crate) unsettled: Option<(Batch, Instant)>,
+    pub(crate) refill: Vec<Aggregate>,
+    pub(crate) refilling: bool,
+    /// Nobody answers: not before this time.
+    pub(crate) cooldown: Option<Instant>,
+    pub(crate) unavailable: u32,
+    pub(crate) patience_over: bool,
+    refusals: HashSet<LaneKey>,
+    /// Messages still to be tried alone, because the last owner of their shard died.
+    pub(crate) suspects: usize,
+}
+
+/// What the relay must do after an outcome, besides settling.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Consequence {
+    Nothing,
+    /// Somebody answers again.
+    Available,
+    /// Nobody answers.
+    Unavailable,
+    /// The destination refuses everything.
+    Pause(String),
+}
+
+impl Queue {
+    pub(crate) fn new(spec: QueueSpec, settings: &Settings) -> Self {
+        let caps = spec.destination.capabilities();
+        Self {
+            spec,
+            caps,
+            lanes: Lanes::new(settings.lane),
+            shards: BTreeMap::new(),
+            mark: LowMark::default(),
+            generation: 0,
+            paused: false,
+            hungry: true,
+            publishing: 0,
+            settling: false,
+            unsettled: None,
+            refill: Vec::new(),
+            refilling: false,
+            cooldown: None,
+            unavailable: 0,
+            patience_over: false,
+            refusals: HashSet::new(),
+            suspects: 0,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.spec.name
+    }
+
+    /// Shards whose messages may be read and handed out.
+    pub(crate) fn active(&self) -> ShardSet {
+        self.shards.iter().filter(|(_, s)| s.leaving.is_none()).map(|(n, _)| *n).collect()
+    }
+
+    pub(crate) fn epoch(&self, shard: u16) -> Option<i64> {
+        self.shards.get(&shard).map(|s| s.epoch)
+    }
+
+    /// The ownership under which rows of these shards are changed.
+    pub(crate) fn fence(&self, relay: &RelayId, shards: ShardSet) -> Fence {
+        Fence {
+            relay: relay.clone(),
+            queue: Arc::clone(self.name()),
+            // A shard that is not ours any more gets a number that never matches.
+            shards: shards.iter().map(|s| (s, self.epoch(s).unwrap_or(-1))).collect(),
+        }
+    }
+
+    pub(crate) fn took(&mut self, taken: &Taken) {
+        self.shards.insert(taken.shard.shard, OwnedShard { epoch: taken.epoch, leaving: None });
+        self.mark.reset();
+        self.generation += 1;
+        if taken.from_dead {
+            let in_flight = self.caps.max_batch.saturating_mul(self.caps.concurrency);
+            self.suspects = self.suspects.max(in_flight.saturating_mul(2).min(MAX_SUSPECTS));
+        }
+    }
+
+    /// Shards that belong to somebody else now.
+    pub(crate) fn lost(&mut self, lost: ShardSet) {
+        for shard in lost.iter() {
+            self.shards.remove(&shard);
+        }
+        self.lanes.drop_shards(lost);
+    }
+
+    /// Starts to give shards away.
+    pub(crate) fn leave(&mut self, shards: ShardSet, at_latest: Instant) {
+        for shard in shards.iter() {
+            if let Some(owned) = self.shards.get_mut(&shard) {
+                owned.leaving.get_or_insert(at_latest);
+            }
+        }
+        self.lanes.drop_shards(shards);
+    }
+
+    /// Shards that can be given back now.
+    pub(crate) fn left(&self, now: Instant) -> Vec<u16> {
+        let done = |n: u16, s: &OwnedShard| {
+            s.leaving.is_some_and(|at| self.lanes.busy(n) == 0 || now >= at)
+        };
+        self.shards.iter().filter(|(n, s)| done(**n, s)).map(|(n, _)| *n).collect()
+    }
+
+    /// How many rows may be read.
+    pub(crate) fn room(&self, settings: &Settings, now: Instant) -> usize {
+        if self.paused || self.active().is_empty() || self.cooldown.is_some_and(|at| now < at) {
+            return 0;
+        }
+        (settings.batch * 2).saturating_sub(self.lanes.len())
+    }
+
+    /// Whether a call of the destination may begin.
+    pub(crate) fn may_publish(&self, now: Instant) -> bool {
+        let limit = if self.suspects > 0 { 1 } else { self.caps.concurrency };
+        !self.paused
+            && self.publishing < limit
+            && self.lanes.has_ready()
+            && self.cooldown.is_none_or(|at| now >= at)
+    }
+
+    /// Takes in what came of one delivery.
+    pub(crate) fn outcome(
+        &mut self,
+        delivery: Delivery,
+        outcome: Outcome,
+        rng: &mut fastrand::Rng,
+    ) -> Consequence {
+        match outcome {
+            Outcome::Stored => {
+                self.lanes.sent(&delivery);
+                self.answered()
+            }
+            Outcome::Refused { code, error, confirm } => {
+                let park = self.park(&delivery, code, error, confirm);
+                self.lanes.park(&delivery, park);
+                self.answered()
+            }
+            Outcome::Retry { code, error, after } => {
+                self.retry(&delivery, code, error, after, rng);
+                self.answered()
+            }
+            Outcome::DestinationRefused { code, error } => {
+                self.refusals.insert(delivery.lane());
+                let pause = self.refusals.len() >= REFUSALS_BEFORE_PAUSE;
+                let reason = format!("{code}: {error}");
+                self.retry(&delivery, code, error, None, rng);
+                if pause {
+                    self.refusals.clear();
+                    return Consequence::Pause(reason);
+                }
+                Consequence::Nothing
+            }
+            Outcome::Unavailable { error } if self.patience_over => {
+                self.retry(&delivery, Code::UNAVAILABLE, error, None, rng);
+                Consequence::Unavailable
+            }
+            Outcome::Unavailable { .. } => {
+                self.lanes.put_back(delivery);
+                Consequence::Unavailable
+            }
+            // `Outcome` may grow; what this program does not know it tries again.
+            _ => {
+                self.retry(&delivery, Code::UNCONFIRMED, "unknown outcome".into(), None, rng);
+                Consequence::Nothing
+            }
+        }
+    }
+
+    fn answered(&mut self) -> Consequence {
+        self.refusals.clear();
+        self.cooldown = None;
+        self.patience_over = false;
+        if std::mem::take(&mut self.unavailable) > 0 { Consequence::Available } else { Consequence::Nothing }
+    }
+
+    /// Nobody answers: wait longer each time, up to half a minute.
+    pub(crate) fn cool_down(&mut self, now: Instant, rng: &mut fastrand::Rng) {
+        if self.cooldown.is_some_and(|at| now < at) {
+            return;
+        }
+        self.unavailable = self.unavailable.saturating_add(1);
+        let ceiling = Duration::from_millis(200).saturating_mul(1 << self.unavailable.min(8));
+        let ceiling = ceiling.min(Duration::from_secs(30));
+        self.cooldown = Some(now + ceiling.mul_f64(0.5 + rng.f64() / 2.0));
+    }
+
+    fn retry(
+        &mut self,
+        delivery: &Delivery,
+        code: Code,
+        error: String,
+        after: Option<Duration>,
+        rng: &mut fastrand::Rng,
+    ) {
+        match self.spec.backoff.next(delivery.attempt, after, rng) {
+            Some(delay) => self.lanes.retry(delivery, delay, code, error),
+            None => {
+                let park = self.park(delivery, code, error, false);
+                self.lanes.park(delivery, park);
+            }
+        }
+    }
+
+    /// The record under which a delivery is parked.
+    pub(crate) fn park(&self, delivery: &Delivery, code: Code, error: String, confirm: bool) -> Park {
+        tracing::warn!(
+            queue = &*delivery.queue, id = %delivery.id, %code, attempts = delivery.attempt, error = error.as_str(),
+            "parked"
+        );
+        metrics::counter!("counterfoil_parked_total", "queue" => self.name().to_string(), "code" => code.to_string())
+            .increment(1);
+        Park {
+            seq: delivery.seq,
+            shard: delivery.shard,
+            id: delivery.id,
+            attempts: delivery.attempt,
+            follow_up: self.compensation(delivery, &code, &error),
+            code,
+            error,
+            hold: self.spec.on_park == OnPark::Hold,
+            confirm,
+        }
+    }
+
+    fn compensation(&self, delivery: &Delivery, code: &Code, error: &str) -> Option<Message> {
+        let scene = self.spec.compensation.as_deref()?;
+        let business_id = delivery.aggregate.as_ref().map(|a| a.id.clone()).unwrap_or_default();
+        let mut message = Message::new(tasks::EVENT_TYPE, delivery.payload.clone())
+            .id(delivery.id.derive(&format!("compensation:{scene}")))
+            .queue(tasks::queue_of_scene(scene))
+            .aggregate(Aggregate::new(scene, business_id))
+            .header(header::CAUSATION_ID, delivery.id.to_string())
+            .header("counterfoil-given-up-code", code.to_string());
+        let short: String = error.chars().filter(|c| !c.is_control()).take(500).collect();
+        message.headers.set("counterfoil-given-up-error", short);
+        for name in [header::TRACEPARENT, header::TRACESTATE, header::CORRELATION_ID, header::IDEMPOTENCY_KEY] {
+            if let Some(value) = delivery.headers.get(name) {
+                message.headers.set(name, value);
+            }
+        }
+        // A compensation that cannot be stored must not keep its message from being parked.
+        message.validate().map_err(|e| tracing::error!(error = %e, "no compensation")).ok()?;
+        Some(message)
+    }
+}

@@ -1,0 +1,322 @@
+//! The relay: moves committed messages from the outbox to their destinations.
+//!
+//! # Promise
+//! One task owns all state and does no I/O itself: reads, publications and settlements run beside
+//! it and come back as [`Done`]. So there is no lock, and every decision is made in one place.
+//!
+//! # What bounds it
+//! For each queue: rows in memory (twice the batch), calls at a time (the destination's), one
+//! settlement at a time. For the relay: one read at a time. A slow destination fills its own
+//! memory and is then not read any more.
+
+pub(crate) mod ownership;
+mod turn;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use counterfoil_core::message::Aggregate;
+use counterfoil_core::route::Routes;
+use counterfoil_core::row::{Delivery, RawRow};
+use counterfoil_core::store::{Read, RelayId, Result, Settled, ShardRef, Store, Survey, Taken, Waiting};
+use counterfoil_core::Outcome;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use crate::lanes::{Batch, ReadNo};
+use crate::queue::Queue;
+use crate::settings::{QueueSpec, Settings};
+
+pub(crate) use ownership::{beat, margin};
+
+/// How often lanes that nothing holds any more are looked for.
+const SCAN_LANES: Duration = Duration::from_secs(1);
+/// The shortest pause after the store failed.
+const STORE_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause after the store failed.
+const STORE_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What has come to an end beside the loop.
+enum Done {
+    Read { no: ReadNo, asked: Vec<Asked>, took: Duration, rescan: bool, result: Result<Read> },
+    Waiting { no: ReadNo, asked: Vec<usize>, result: Result<Waiting> },
+    Lanes { no: ReadNo, queue: usize, asked: Vec<Aggregate>, result: Result<Vec<RawRow>> },
+    Runnable { queue: usize, result: Result<Vec<Aggregate>> },
+    Published { queue: usize, outcomes: Vec<(Delivery, Outcome)>, suspect: bool },
+    Settled { queue: usize, front: i64, batch: Batch, result: Result<Settled> },
+    Surveyed { relay: RelayId, result: Result<Survey> },
+    Took { relay: RelayId, result: Result<Vec<Taken>> },
+    Gave { given: Vec<ShardRef>, result: Result<()> },
+    Unavailable { queue: usize, result: Result<Option<Duration>> },
+    Told(&'static str, Result<()>),
+}
+
+/// One queue of a read: which, of which generation, from where, how many.
+struct Asked {
+    queue: usize,
+    generation: u64,
+    from: i64,
+    limit: usize,
+}
+
+/// The lease as the heartbeat sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    pub(crate) relay: RelayId,
+    /// Nothing may be published after this time.
+    pub(crate) until: Option<Instant>,
+}
+
+/// How the relay is reached, and reaches others.
+pub(crate) struct Signals {
+    pub(crate) nudge: Arc<Notify>,
+    pub(crate) voice: Arc<Notify>,
+    pub(crate) alone: Arc<AtomicBool>,
+    pub(crate) lease: watch::Receiver<Lease>,
+}
+
+/// The relay of this process.
+pub(crate) struct Relay {
+    store: Arc<dyn Store>,
+    settings: Settings,
+    queues: Vec<Queue>,
+    routes: Routes,
+    nudge: Arc<Notify>,
+    /// Tells relays in other processes that something was committed.
+    voice: Arc<Notify>,
+    alone: Arc<AtomicBool>,
+    lease: watch::Receiver<Lease>,
+    /// The name under which the shards in memory are owned.
+    named: Option<RelayId>,
+    ops: JoinSet<Done>,
+    rng: fastrand::Rng,
+    next_read: ReadNo,
+    reads: BTreeSet<ReadNo>,
+    reading: bool,
+    tending: bool,
+    balancing: bool,
+    /// Copies were made for other queues.
+    rerouted: bool,
+    next_poll: Instant,
+    next_tend: Instant,
+    next_scan: Instant,
+    next_rescan: Instant,
+    next_balance: Instant,
+    store_failures: u32,
+    store_pause: Option<Instant>,
+    stopping: bool,
+}
+
+impl Relay {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        settings: Settings,
+        specs: Vec<QueueSpec>,
+        routes: Routes,
+        signals: Signals,
+    ) -> Self {
+        let Signals { nudge, voice, alone, lease } = signals;
+        let now = Instant::now();
+        let queues = specs.into_iter().map(|spec| Queue::new(spec, &settings)).collect();
+        Self {
+            store,
+            settings,
+            queues,
+            routes,
+            nudge,
+            voice,
+            alone,
+            lease,
+            named: None,
+            ops: JoinSet::new(),
+            rng: fastrand::Rng::new(),
+            next_read: 1,
+            reads: BTreeSet::new(),
+            reading: false,
+            tending: false,
+            balancing: false,
+            rerouted: false,
+            next_poll: now,
+            next_tend: now,
+            next_scan: now,
+            next_rescan: now,
+            next_balance: now,
+            store_failures: 0,
+            store_pause: None,
+            stopping: false,
+        }
+    }
+
+    /// Runs until `stop` is true, then drains.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut drain_until: Option<Instant> = None;
+        let nudge = Arc::clone(&self.nudge);
+        loop {
+            self.pump();
+            if self.stopping && self.drained(drain_until) {
+                break;
+            }
+            let wake_at = self.wake_at(drain_until);
+            tokio::select! {
+                Some(done) = self.ops.join_next() => self.took_place(done),
+                () = nudge.notified() => self.make_hungry(),
+                changed = self.lease.changed() => {
+                    if changed.is_err() {
+                        // The heartbeat is gone: without it nothing may be published.
+                        self.stopping = true;
+                    }
+                    self.next_balance = Instant::now();
+                }
+                _ = stop.changed(), if !self.stopping => {
+                    self.stopping = true;
+                    drain_until = Some(Instant::now() + self.settings.drain);
+                    self.forget_waiting();
+                }
+                () = tokio::time::sleep_until(wake_at.into()) => {}
+            }
+            // Everything that is already there is taken in before anything new is begun.
+            while let Some(done) = self.ops.try_join_next() {
+                self.took_place(done);
+            }
+        }
+        self.say_goodbye().await;
+    }
+
+    fn took_place(&mut self, done: std::result::Result<Done, tokio::task::JoinError>) {
+        match done {
+            Ok(done) => self.handle(done),
+            // Our own operations do not panic; if one does, its rows come again with the next owner.
+            Err(error) => tracing::error!(%error, "an operation of the relay ended badly"),
+        }
+    }
+
+    fn handle(&mut self, done: Done) {
+        match done {
+            Done::Read { no, asked, took, rescan, result } => self.read_done(no, &asked, took, rescan, result),
+            Done::Waiting { no, asked, result } => self.waiting_done(no, &asked, result),
+            Done::Lanes { no, queue, asked, result } => self.lanes_done(no, queue, &asked, result),
+            Done::Runnable { queue, result } => self.runnable_done(queue, result),
+            Done::Published { queue, outcomes, suspect } => self.published(queue, outcomes, suspect),
+            Done::Settled { queue, front, batch, result } => self.settled(queue, front, batch, result),
+            Done::Surveyed { relay, result } => self.surveyed(&relay, result),
+            Done::Took { relay, result } => self.took(&relay, result),
+            Done::Gave { given, result } => self.gave(&given, result),
+            Done::Unavailable { queue, result } => self.noted_unavailable(queue, result),
+            Done::Told(what, result) => {
+                if let Err(error) = result {
+                    tracing::warn!(error = error.one_line(), "could not {what}");
+                }
+            }
+        }
+    }
+
+    /// The next moment at which something is due without being woken.
+    fn wake_at(&self, drain_until: Option<Instant>) -> Instant {
+        let now = Instant::now();
+        if self.stopping {
+            return drain_until.unwrap_or(now).min(now + Duration::from_millis(50));
+        }
+        let mut at = self.next_poll.min(self.next_scan);
+        if !self.tending {
+            at = at.min(self.next_tend);
+        }
+        if !self.balancing {
+            at = at.min(self.next_balance);
+        }
+        if let Some(pause) = self.store_pause {
+            at = at.max(pause);
+        }
+        for queue in &self.queues {
+            let times = [queue.cooldown, queue.unsettled.as_ref().map(|u| u.1)];
+            at = times.into_iter().flatten().filter(|time| *time > now).fold(at, Instant::min);
+        }
+        // Something that is due but cannot begin yet must not turn the loop into a spin.
+        at.max(now + Duration::from_millis(1))
+    }
+
+    /// There may be something new in every queue.
+    fn make_hungry(&mut self) {
+        for queue in &mut self.queues {
+            queue.hungry = true;
+        }
+    }
+
+    fn store_failed(&mut self, what: &str, error: &counterfoil_core::StoreError) {
+        self.store_failures = self.store_failures.saturating_add(1);
+        let pause = STORE_PAUSE.saturating_mul(1 << self.store_failures.min(8)).min(STORE_PAUSE_MAX);
+        self.store_pause = Some(Instant::now() + pause);
+        if self.store_failures == 1 {
+            tracing::error!(error = error.one_line(), "cannot {what}; trying again");
+        } else {
+            tracing::debug!(error = error.one_line(), failures = self.store_failures, "cannot {what}");
+        }
+        metrics::counter!("counterfoil_store_errors_total", "operation" => what.to_owned()).increment(1);
+    }
+
+    fn store_answered(&mut self) {
+        if std::mem::take(&mut self.store_failures) > 0 {
+            tracing::info!("the database answers again");
+        }
+        self.store_pause = None;
+    }
+
+    fn store_open(&self, now: Instant) -> bool {
+        self.store_pause.is_none_or(|at| now >= at)
+    }
+
+    /// The time after which nothing may be published, for the relay's present name.
+    fn deadline(&self) -> Option<Instant> {
+        self.lease.borrow().until
+    }
+
+    fn relay_id(&self) -> RelayId {
+        self.lease.borrow().relay.clone()
+    }
+
+    fn begin_read(&mut self) -> ReadNo {
+        let no = self.next_read;
+        self.next_read += 1;
+        self.reads.insert(no);
+        no
+    }
+
+    fn end_read(&mut self, no: ReadNo) {
+        self.reads.remove(&no);
+        let oldest = self.reads.first().copied().unwrap_or(self.next_read);
+        for queue in &mut self.queues {
+            queue.lanes.collect(oldest);
+        }
+    }
+
+    fn forget_waiting(&mut self) {
+        for queue in &mut self.queues {
+            queue.lanes.drop_waiting();
+        }
+    }
+
+    fn drained(&self, until: Option<Instant>) -> bool {
+        let idle = self.queues.iter().all(|q| {
+            q.publishing == 0 && !q.settling && q.unsettled.is_none() && !q.lanes.has_settlement()
+        });
+        idle || until.is_none_or(|at| Instant::now() >= at)
+    }
+
+    async fn say_goodbye(mut self) {
+        let undone: usize = self.queues.iter().map(|q| q.lanes.in_flight()).sum();
+        if undone > 0 {
+            tracing::warn!(undone, "stopping with deliveries under way: they will be offered again");
+        }
+        self.ops.abort_all();
+        let relay = self.relay_id();
+        if let Err(error) = self.store.leave(&relay).await {
+            tracing::warn!(error = error.one_line(), "could not give the shards back: the lease will run out");
+        }
+    }
+
+    /// Whether other relays live: then commits of this process are worth telling them.
+    fn set_alone(&self, alone: bool) {
+        self.alone.store(alone, Ordering::Relaxed);
+    }
+}

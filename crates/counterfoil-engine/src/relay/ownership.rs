@@ -1,0 +1,187 @@
+//! Who owns what: the relay's part. The plan itself is `counterfoil_core::balance`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use counterfoil_core::balance;
+use counterfoil_core::store::{RelayId, Result, ShardRef, ShardSet, Survey, Taken};
+
+use super::{Done, Relay};
+
+impl Relay {
+    /// Looks at who lives and owns what.
+    pub(super) fn start_balance(&mut self, now: Instant) {
+        if self.balancing || self.stopping || now < self.next_balance || !self.store_open(now) {
+            return;
+        }
+        self.balancing = true;
+        self.next_balance = now + self.settings.lease / 3;
+        let (store, relay) = (Arc::clone(&self.store), self.relay_id());
+        let names = self.names();
+        self.ops.spawn(async move {
+            let result = store.survey(&relay, &names).await;
+            Done::Surveyed { relay, result }
+        });
+    }
+
+    pub(super) fn surveyed(&mut self, relay: &RelayId, result: Result<Survey>) {
+        let survey = match result {
+            Ok(survey) => survey,
+            Err(error) => {
+                self.balancing = false;
+                return self.store_failed("look at the ownership", &error);
+            }
+        };
+        self.store_answered();
+        if *relay != self.relay_id() || self.stopping {
+            self.balancing = false;
+            return;
+        }
+        self.set_alone(survey.members.iter().all(|(member, _)| member == relay));
+        self.compare(relay, &survey);
+        let plan = balance::plan(relay, &self.names(), self.store.shards(), &survey);
+        let at_latest = Instant::now() + self.settings.handover;
+        for (queue, shards) in by_queue(&plan.give) {
+            if let Some(queue) = self.queues.iter_mut().find(|q| *q.name() == queue) {
+                queue.leave(shards, at_latest);
+            }
+        }
+        if plan.take.is_empty() {
+            self.balancing = false;
+            return;
+        }
+        let (store, relay) = (Arc::clone(&self.store), relay.clone());
+        self.ops.spawn(async move {
+            let result = store.take(&relay, &plan.take).await;
+            Done::Took { relay, result }
+        });
+    }
+
+    /// What the store says about our shards outranks what we think.
+    fn compare(&mut self, relay: &RelayId, survey: &Survey) {
+        for queue in &mut self.queues {
+            let ours: BTreeMap<u16, i64> = survey
+                .owned
+                .iter()
+                .filter(|o| o.owner == *relay && o.shard.queue == *queue.name())
+                .map(|o| (o.shard.shard, o.epoch))
+                .collect();
+            let lost: ShardSet = queue
+                .shards
+                .iter()
+                .filter(|(shard, owned)| ours.get(shard) != Some(&owned.epoch))
+                .map(|(shard, _)| *shard)
+                .collect();
+            if !lost.is_empty() {
+                tracing::warn!(queue = &**queue.name(), shards = ?lost, "shards were lost");
+                queue.lost(lost);
+            }
+            for (shard, epoch) in ours {
+                if !queue.shards.contains_key(&shard) {
+                    // Taken, but the answer did not reach us.
+                    let shard = ShardRef { queue: Arc::clone(queue.name()), shard };
+                    queue.took(&Taken { shard, epoch, from_dead: true });
+                }
+            }
+        }
+    }
+
+    pub(super) fn took(&mut self, relay: &RelayId, result: Result<Vec<Taken>>) {
+        self.balancing = false;
+        let taken = match result {
+            Ok(taken) => taken,
+            Err(error) => return self.store_failed("take shards", &error),
+        };
+        if *relay != self.relay_id() {
+            return;
+        }
+        for taken in &taken {
+            if let Some(queue) = self.queues.iter_mut().find(|q| *q.name() == taken.shard.queue) {
+                queue.took(taken);
+            }
+        }
+        if !taken.is_empty() {
+            let dead = taken.iter().filter(|t| t.from_dead).count();
+            tracing::info!(shards = taken.len(), from_dead_relays = dead, "took shards");
+            let now = Instant::now();
+            (self.next_tend, self.next_scan) = (now, now);
+            self.make_hungry();
+        }
+        self.count_owned();
+    }
+
+    /// Gives back what has been left in peace.
+    pub(super) fn start_give(&mut self, now: Instant) {
+        let mut given: Vec<ShardRef> = Vec::new();
+        for queue in &mut self.queues {
+            for shard in queue.left(now) {
+                queue.shards.remove(&shard);
+                given.push(ShardRef { queue: Arc::clone(queue.name()), shard });
+            }
+        }
+        if given.is_empty() {
+            return;
+        }
+        let (store, relay) = (Arc::clone(&self.store), self.relay_id());
+        self.ops.spawn(async move {
+            let result = store.give(&relay, &given).await;
+            Done::Gave { given, result }
+        });
+    }
+
+    pub(super) fn gave(&mut self, given: &[ShardRef], result: Result<()>) {
+        match result {
+            Ok(()) => tracing::info!(shards = given.len(), "gave shards to other relays"),
+            // The next survey shows them as ours, and they are offered again.
+            Err(error) => self.store_failed("give shards back", &error),
+        }
+        self.count_owned();
+    }
+
+    /// When the lease has lapsed the relay has a new name, and nothing is ours any more.
+    pub(super) fn check_name(&mut self) {
+        let relay = self.relay_id();
+        if self.named.as_ref() == Some(&relay) {
+            return;
+        }
+        if self.named.replace(relay).is_some() {
+            tracing::warn!("the lease ran out: starting anew without shards");
+            for queue in &mut self.queues {
+                let all = queue.shards.keys().copied().collect();
+                queue.lost(all);
+            }
+            self.next_balance = Instant::now();
+        }
+    }
+
+    pub(super) fn names(&self) -> Vec<Arc<str>> {
+        self.queues.iter().map(|q| Arc::clone(q.name())).collect()
+    }
+
+    fn count_owned(&self) {
+        for queue in &self.queues {
+            #[expect(clippy::cast_precision_loss, reason = "at most 64")]
+            let owned = queue.shards.len() as f64;
+            metrics::gauge!("counterfoil_owned_shards", "queue" => queue.name().to_string()).set(owned);
+        }
+    }
+}
+
+fn by_queue(shards: &[ShardRef]) -> BTreeMap<Arc<str>, ShardSet> {
+    let mut map: BTreeMap<Arc<str>, ShardSet> = BTreeMap::new();
+    for shard in shards {
+        map.entry(Arc::clone(&shard.queue)).or_default().insert(shard.shard);
+    }
+    map
+}
+
+/// The time between two heartbeats.
+pub(crate) fn beat(lease: Duration) -> Duration {
+    lease / 3
+}
+
+/// The part of a lease that is never used for publishing: clocks drift, and answers take time.
+pub(crate) fn margin(lease: Duration) -> Duration {
+    lease / 10
+}

@@ -1,0 +1,188 @@
+//! The conformance suite on PostgreSQL. Every case has a schema of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil_core::BoxError;
+use counterfoil_core::desk::Desk;
+use counterfoil_core::message::{Message, MessageId};
+use counterfoil_core::store::{Enqueued, Keyed, RelayId, Result, Store};
+use counterfoil_postgres::{PostgresStore, check_before_commit, classify};
+use counterfoil_testkit::harness::{Due, Fault, ForeignRow, Harness, Value};
+use counterfoil_testkit::server;
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, QueryBuilder, Transaction};
+
+counterfoil_testkit::store_suite!(PostgresHarness);
+
+struct PostgresHarness {
+    server: String,
+    schema: String,
+    store: PostgresStore,
+    /// The application's own connections.
+    pool: PgPool,
+}
+
+impl PostgresHarness {
+    fn url(&self) -> String {
+        within(&self.server, &self.schema)
+    }
+
+    async fn run(&self, sql: &'static str) {
+        sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
+    }
+}
+
+/// The URL of a schema on a server.
+fn within(server: &str, schema: &str) -> String {
+    let and = if server.contains('?') { '&' } else { '?' };
+    format!("{server}{and}options=-c%20search_path%3D{schema}")
+}
+
+async fn on_server(server: &str, sql: String) {
+    let mut connection = PgConnection::connect(server).await.expect("no connection to PostgreSQL");
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+#[async_trait]
+impl Harness for PostgresHarness {
+    type Tx = Transaction<'static, Postgres>;
+
+    async fn fresh() -> Option<Self> {
+        let server = server::postgres()?;
+        let schema = format!("suite_{}", MessageId::new().as_uuid().simple());
+        on_server(&server, format!("CREATE SCHEMA {schema}")).await;
+        let url = within(&server, &schema);
+        let store = PostgresStore::connect(&url).unwrap();
+        store.migrate().await.unwrap();
+        let pool = PgPoolOptions::new().max_connections(8).connect_lazy(&url).unwrap();
+        Some(Self { server, schema, store, pool })
+    }
+
+    async fn clean_up(&self) {
+        self.pool.close().await;
+        self.store.close().await;
+        on_server(&self.server, format!("DROP SCHEMA {} CASCADE", self.schema)).await;
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    fn desk(&self) -> Arc<dyn Desk> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn second_store(&self) -> Arc<dyn Store> {
+        Arc::new(PostgresStore::connect(&self.url()).unwrap())
+    }
+
+    async fn begin(&self) -> Self::Tx {
+        self.pool.begin().await.unwrap()
+    }
+
+    async fn enqueue(&self, tx: &mut Self::Tx, messages: &[Message]) -> Result<()> {
+        counterfoil_postgres::enqueue(tx, messages).await
+    }
+
+    async fn enqueue_keyed(&self, tx: &mut Self::Tx, keyed: &Keyed) -> Result<Enqueued> {
+        counterfoil_postgres::enqueue_keyed(tx, keyed).await
+    }
+
+    async fn foreign(&self, tx: &mut Self::Tx, row: &ForeignRow) -> Result<(), BoxError> {
+        insert(row).build().execute(&mut **tx).await?;
+        Ok(())
+    }
+
+    async fn savepoint(&self, tx: &mut Self::Tx) {
+        sqlx::raw_sql("SAVEPOINT suite").execute(&mut **tx).await.unwrap();
+    }
+
+    async fn rollback_to(&self, tx: &mut Self::Tx) {
+        sqlx::raw_sql("ROLLBACK TO SAVEPOINT suite").execute(&mut **tx).await.unwrap();
+    }
+
+    async fn commit(&self, mut tx: Self::Tx) -> Result<()> {
+        check_before_commit(&mut tx).await?;
+        tx.commit().await.map_err(classify)
+    }
+
+    async fn rollback(&self, tx: Self::Tx) {
+        tx.rollback().await.unwrap();
+    }
+
+    async fn make_due(&self) {
+        self.run(
+            "UPDATE counterfoil_outbox SET available_at = available_at - interval '1 day'
+             WHERE state IN ('scheduled', 'retrying')",
+        )
+        .await;
+    }
+
+    async fn expire_lease(&self, relay: &RelayId) {
+        sqlx::query(
+            "UPDATE counterfoil_relays SET lease_until = clock_timestamp() - interval '1 second' WHERE relay = $1",
+        )
+        .bind(relay.as_str())
+        .execute(&self.pool)
+        .await
+        .unwrap();
+    }
+
+    async fn age_history(&self, by: Duration) {
+        for sql in [
+            "UPDATE counterfoil_history SET ended_at = ended_at - $1 * interval '1 second'",
+            "UPDATE counterfoil_ledger SET created_at = created_at - $1 * interval '1 second'",
+            "UPDATE counterfoil_events SET at = at - $1 * interval '1 second'",
+        ] {
+            sqlx::query(sql).bind(by.as_secs_f64()).execute(&self.pool).await.unwrap();
+        }
+    }
+
+    async fn corrupt(&self, fault: &Fault) -> bool {
+        let (sql, seq) = match fault {
+            Fault::AlsoInHistory(seq) => (
+                "INSERT INTO counterfoil_history (seq, id, queue, state)
+                 SELECT seq, id, queue, 'sent' FROM counterfoil_outbox WHERE seq = $1",
+                seq,
+            ),
+            Fault::RowVanishes(seq) => ("DELETE FROM counterfoil_outbox WHERE seq = $1", seq),
+        };
+        sqlx::query(sql).bind(seq).execute(&self.pool).await.unwrap();
+        true
+    }
+}
+
+/// The INSERT of a program in another language.
+fn insert(row: &ForeignRow) -> QueryBuilder<Postgres> {
+    let columns = row.columns();
+    if columns.is_empty() {
+        return QueryBuilder::new("INSERT INTO counterfoil_outbox DEFAULT VALUES");
+    }
+    let names: Vec<&str> = columns.iter().map(|c| c.0).collect();
+    let mut sql = QueryBuilder::new(format!("INSERT INTO counterfoil_outbox ({}) VALUES (", names.join(", ")));
+    let mut values = sql.separated(", ");
+    for (_, value) in columns {
+        match value {
+            Value::Null => values.push("NULL"),
+            Value::Text(text) => values.push_bind(text),
+            Value::Number(number) => values.push_bind(number),
+            Value::Bytes(bytes) => values.push_bind(bytes),
+            Value::Time(due) => values.push(moment(due)),
+        };
+    }
+    sql.push(")");
+    sql
+}
+
+fn moment(due: Due) -> &'static str {
+    match due {
+        Due::Now => "now()",
+        Due::Past => "now() - interval '10 years'",
+        Due::FarFuture => "timestamptz '9999-12-31 23:59:59+00'",
+        Due::Earliest => "timestamptz '-infinity'",
+        Due::Latest => "timestamptz 'infinity'",
+    }
+}
