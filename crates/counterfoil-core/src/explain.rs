@@ -8,6 +8,7 @@ use crate::row::RowState;
 /// What a store knows about one message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "place", rename_all = "kebab-case")]
+#[expect(clippy::large_enum_variant, reason = "one at a time, for a person")]
 pub enum Facts {
     /// Nothing is known under this id.
     Unknown {
