@@ -100,7 +100,10 @@ mod tests {
                     owned: owners
                         .iter()
                         .map(|(shard, owner)| Owned {
-                            shard: ShardRef { queue: Arc::clone(&queue), shard: *shard },
+                            shard: ShardRef {
+                                queue: Arc::clone(&queue),
+                                shard: *shard,
+                            },
                             owner: owner.clone(),
                             epoch: 1,
                             alive: alive.contains(owner),
@@ -114,7 +117,10 @@ mod tests {
                 }
                 for taken in plan.take {
                     let old = owners.insert(taken.shard, me.clone());
-                    assert!(old.is_none_or(|o| !alive.contains(&o)), "taken from the living");
+                    assert!(
+                        old.is_none_or(|o| !alive.contains(&o)),
+                        "taken from the living"
+                    );
                 }
             }
             if !moved {
@@ -147,7 +153,10 @@ mod tests {
         let (a, b) = (RelayId::stored("a"), RelayId::stored("b"));
         let queue: Arc<str> = Arc::from("q");
         let survey = Survey {
-            members: vec![(a.clone(), vec![Arc::clone(&queue)]), (b, vec![Arc::from("other")])],
+            members: vec![
+                (a.clone(), vec![Arc::clone(&queue)]),
+                (b, vec![Arc::from("other")]),
+            ],
             owned: vec![],
         };
 

@@ -65,7 +65,13 @@ impl Code {
         let clean: String = word
             .chars()
             .take(64)
-            .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' })
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || c == '-' {
+                    c
+                } else {
+                    '_'
+                }
+            })
             .collect();
         match Code::ALL.iter().find(|c| c.as_str() == clean) {
             Some(known) => known.clone(),

@@ -181,9 +181,15 @@ impl Audit {
             }
         };
         add(self.in_two_places, "messages stand in two places at once");
-        add(self.redriven_lost, "redriven messages have neither a row nor an outcome");
+        add(
+            self.redriven_lost,
+            "redriven messages have neither a row nor an outcome",
+        );
         if history_kept {
-            add(self.ledger_missing, "keys in the ledger have no message anywhere");
+            add(
+                self.ledger_missing,
+                "keys in the ledger have no message anywhere",
+            );
         }
         findings
     }

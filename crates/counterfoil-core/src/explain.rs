@@ -97,7 +97,10 @@ impl Blocker {
     }
 
     fn after(&self) -> String {
-        self.code.as_ref().map(|c| format!(" ({c})")).unwrap_or_default()
+        self.code
+            .as_ref()
+            .map(|c| format!(" ({c})"))
+            .unwrap_or_default()
     }
 }
 
@@ -144,7 +147,11 @@ impl Facts {
 impl Pending {
     fn sentence(&self) -> String {
         if let Some(blocker) = &self.parked {
-            return format!("Blocked: waits behind parked {}{}.", blocker.name(), blocker.after());
+            return format!(
+                "Blocked: waits behind parked {}{}.",
+                blocker.name(),
+                blocker.after()
+            );
         }
         if let Some(blocker) = &self.behind {
             return format!("Waits behind {}{}.", blocker.name(), blocker.after());
@@ -161,7 +168,10 @@ impl Pending {
         if let (true, Some(at)) = (self.early, self.available_at) {
             return match (&self.code, self.attempts) {
                 (Some(code), n) if n > 0 => {
-                    format!("Next try at {} after {code} (attempt {n} failed).", clock(at))
+                    format!(
+                        "Next try at {} after {code} (attempt {n} failed).",
+                        clock(at)
+                    )
                 }
                 _ => format!("Scheduled for {}.", clock(at)),
             };
@@ -218,10 +228,34 @@ mod tests {
         };
         let at = DateTime::UNIX_EPOCH;
         let cases = [
-            (Pending { behind: Some(blocker.clone()), ..pending() }, "Waits behind version 41"),
-            (Pending { parked: Some(blocker), ..pending() }, "Blocked: waits behind parked"),
-            (Pending { paused: Some("by ann".into()), ..pending() }, "is paused: by ann"),
-            (Pending { relays: 0, ..pending() }, "No live relay serves"),
+            (
+                Pending {
+                    behind: Some(blocker.clone()),
+                    ..pending()
+                },
+                "Waits behind version 41",
+            ),
+            (
+                Pending {
+                    parked: Some(blocker),
+                    ..pending()
+                },
+                "Blocked: waits behind parked",
+            ),
+            (
+                Pending {
+                    paused: Some("by ann".into()),
+                    ..pending()
+                },
+                "is paused: by ann",
+            ),
+            (
+                Pending {
+                    relays: 0,
+                    ..pending()
+                },
+                "No live relay serves",
+            ),
             (
                 Pending {
                     early: true,
@@ -233,7 +267,10 @@ mod tests {
                 "Next try at 1970-01-01 00:00:00 UTC after UPSTREAM_5XX",
             ),
             (
-                Pending { owner: Some(("relay-b".into(), Some(at))), ..pending() },
+                Pending {
+                    owner: Some(("relay-b".into(), Some(at))),
+                    ..pending()
+                },
                 "claimed by relay-b until",
             ),
             (pending(), "no relay has claimed"),

@@ -33,7 +33,7 @@ pub mod store;
 
 pub use code::Code;
 pub use destination::{Capabilities, Destination, Outcome};
-pub use message::{Aggregate, Headers, Message, MessageId, Payload};
+pub use message::{Aggregate, Headers, Message, MessageError, MessageId, Payload};
 pub use row::{Delivery, RawRow};
 pub use store::{Store, StoreError};
 

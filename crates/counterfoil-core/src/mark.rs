@@ -82,7 +82,12 @@ impl LowMark {
     /// A settlement that began when the front stood at `front` took the transaction id `stamp`.
     pub fn after_settle(&mut self, front: i64, stamp: Option<u64>) {
         let Some(stamp) = stamp else { return };
-        if front > self.front || self.stamps.back().is_some_and(|&(f, s)| f >= front && s <= stamp) {
+        if front > self.front
+            || self
+                .stamps
+                .back()
+                .is_some_and(|&(f, s)| f >= front && s <= stamp)
+        {
             return;
         }
         self.stamps.push_back((front, stamp));
@@ -114,7 +119,11 @@ mod tests {
         mark.after_settle(10, Some(105));
 
         mark.after_read(0, None, true, Horizon::Below(101));
-        assert_eq!(mark.position(), 0, "transaction 101 may still hold a number below 10");
+        assert_eq!(
+            mark.position(),
+            0,
+            "transaction 101 may still hold a number below 10"
+        );
 
         mark.after_read(0, None, true, Horizon::Below(106));
         assert_eq!(mark.position(), 10);

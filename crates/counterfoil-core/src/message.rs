@@ -193,8 +193,8 @@ impl Headers {
 
     /// Reads the stored form. Numbers and booleans that a foreign writer left become texts.
     pub fn from_json(text: &str) -> Result<Self, String> {
-        let value: BTreeMap<String, serde_json::Value> =
-            serde_json::from_str(text).map_err(|e| format!("headers are not a JSON object: {e}"))?;
+        let value: BTreeMap<String, serde_json::Value> = serde_json::from_str(text)
+            .map_err(|e| format!("headers are not a JSON object: {e}"))?;
         let mut headers = Headers::new();
         for (name, value) in value {
             match value {
@@ -395,7 +395,10 @@ impl Message {
             total += name.len() + value.len();
         }
         if total > MAX_HEADERS {
-            return Err(bad("headers", format!("take {total} bytes, over {MAX_HEADERS}")));
+            return Err(bad(
+                "headers",
+                format!("take {total} bytes, over {MAX_HEADERS}"),
+            ));
         }
         Ok(())
     }
@@ -411,7 +414,10 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), MessageError> {
         return Err(bad(what, "is empty".into()));
     }
     if name.len() > MAX_NAME {
-        return Err(bad(what, format!("is {} bytes long, over {MAX_NAME}", name.len())));
+        return Err(bad(
+            what,
+            format!("is {} bytes long, over {MAX_NAME}", name.len()),
+        ));
     }
     if name.chars().any(char::is_control) {
         return Err(bad(what, "holds a control character".into()));
@@ -447,8 +453,17 @@ mod tests {
         assert!(fine.clone().queue("").validate().is_err());
         assert!(fine.clone().queue("a\nb").validate().is_err());
         assert!(fine.clone().header("x", "\0").validate().is_err());
-        assert!(Message::json("o", "x".repeat(256), "Paid", &1).unwrap().validate().is_err());
-        assert!(Message::new("Paid", Payload::Json("{".into())).validate().is_err());
+        assert!(
+            Message::json("o", "x".repeat(256), "Paid", &1)
+                .unwrap()
+                .validate()
+                .is_err()
+        );
+        assert!(
+            Message::new("Paid", Payload::Json("{".into()))
+                .validate()
+                .is_err()
+        );
     }
 
     #[test]

@@ -227,7 +227,9 @@ fn judge_aggregate(
     let (kind, id) = (kind.unwrap_or_default(), id?);
     if kind.len() > MAX_NAME || id.len() > MAX_NAME {
         // Such a name fits no index, so nothing can be held behind it.
-        defects.add(format!("the aggregate's type or id is over {MAX_NAME} bytes"));
+        defects.add(format!(
+            "the aggregate's type or id is over {MAX_NAME} bytes"
+        ));
         return None;
     }
     Some(Aggregate { kind, id })
@@ -286,7 +288,11 @@ mod tests {
 
         assert_eq!(delivery.defect, None);
         assert_eq!(delivery.payload, Payload::Json("null".into()));
-        assert_eq!(delivery.id, judge(row()).id, "the default id is stable over retries");
+        assert_eq!(
+            delivery.id,
+            judge(row()).id,
+            "the default id is stable over retries"
+        );
         assert_eq!(delivery.attempt, 1);
     }
 

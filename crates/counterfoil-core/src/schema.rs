@@ -56,7 +56,11 @@ pub fn pending(migrations: &[Migration], applied: Option<Applied>) -> Result<Vec
         Some(found) => found.version,
         None => 0,
     };
-    Ok(migrations.iter().filter(|m| m.version > from).copied().collect())
+    Ok(migrations
+        .iter()
+        .filter(|m| m.version > from)
+        .copied()
+        .collect())
 }
 
 fn too_new(ours: i64, found: Applied) -> StoreError {
@@ -72,20 +76,47 @@ mod tests {
     use super::*;
 
     const STEPS: &[Migration] = &[
-        Migration { version: 1, oldest_reader: 1, name: "first", sql: "" },
-        Migration { version: 2, oldest_reader: 1, name: "second", sql: "" },
+        Migration {
+            version: 1,
+            oldest_reader: 1,
+            name: "first",
+            sql: "",
+        },
+        Migration {
+            version: 2,
+            oldest_reader: 1,
+            name: "second",
+            sql: "",
+        },
     ];
 
     #[test]
     fn a_program_refuses_what_it_cannot_read_and_accepts_what_allows_it() {
-        let at = |version, oldest_reader| Some(Applied { version, oldest_reader });
+        let at = |version, oldest_reader| {
+            Some(Applied {
+                version,
+                oldest_reader,
+            })
+        };
 
         assert!(matches!(judge(STEPS, None), Err(StoreError::SchemaMissing)));
-        assert!(matches!(judge(STEPS, at(1, 1)), Err(StoreError::SchemaTooOld { .. })));
+        assert!(matches!(
+            judge(STEPS, at(1, 1)),
+            Err(StoreError::SchemaTooOld { .. })
+        ));
         assert!(judge(STEPS, at(2, 1)).is_ok());
-        assert!(judge(STEPS, at(9, 2)).is_ok(), "a newer schema may allow us");
-        assert!(matches!(judge(STEPS, at(9, 3)), Err(StoreError::SchemaTooNew { .. })));
-        assert!(matches!(pending(STEPS, at(9, 3)), Err(StoreError::SchemaTooNew { .. })));
+        assert!(
+            judge(STEPS, at(9, 2)).is_ok(),
+            "a newer schema may allow us"
+        );
+        assert!(matches!(
+            judge(STEPS, at(9, 3)),
+            Err(StoreError::SchemaTooNew { .. })
+        ));
+        assert!(matches!(
+            pending(STEPS, at(9, 3)),
+            Err(StoreError::SchemaTooNew { .. })
+        ));
         assert_eq!(pending(STEPS, at(1, 1)).unwrap().len(), 1);
     }
 }

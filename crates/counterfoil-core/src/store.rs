@@ -286,7 +286,12 @@ impl Settlement {
 
     /// Every row concerned: its number and shard.
     pub fn rows(&self) -> impl Iterator<Item = (i64, u16)> + '_ {
-        let plain = self.sent.iter().chain(&self.hold).chain(&self.schedule).copied();
+        let plain = self
+            .sent
+            .iter()
+            .chain(&self.hold)
+            .chain(&self.schedule)
+            .copied();
         plain
             .chain(self.retry.iter().map(|r| (r.seq, r.shard)))
             .chain(self.defer.iter().map(|d| (d.0, d.1)))
@@ -302,10 +307,30 @@ impl Settlement {
             keep_sent: self.keep_sent,
             hold: pairs(&self.hold),
             schedule: pairs(&self.schedule),
-            defer: self.defer.iter().copied().filter(|d| held.contains(d.1)).collect(),
-            retry: self.retry.iter().filter(|r| held.contains(r.shard)).cloned().collect(),
-            park: self.park.iter().filter(|p| held.contains(p.shard)).cloned().collect(),
-            reroute: self.reroute.iter().filter(|r| held.contains(r.shard)).cloned().collect(),
+            defer: self
+                .defer
+                .iter()
+                .copied()
+                .filter(|d| held.contains(d.1))
+                .collect(),
+            retry: self
+                .retry
+                .iter()
+                .filter(|r| held.contains(r.shard))
+                .cloned()
+                .collect(),
+            park: self
+                .park
+                .iter()
+                .filter(|p| held.contains(p.shard))
+                .cloned()
+                .collect(),
+            reroute: self
+                .reroute
+                .iter()
+                .filter(|r| held.contains(r.shard))
+                .cloned()
+                .collect(),
         }
     }
 }
@@ -598,6 +623,9 @@ mod tests {
     fn an_error_is_one_line_with_its_sources() {
         let error = StoreError::Unreachable("connection\nrefused".into());
 
-        assert_eq!(error.one_line(), "the database cannot be reached: connection refused");
+        assert_eq!(
+            error.one_line(),
+            "the database cannot be reached: connection refused"
+        );
     }
 }

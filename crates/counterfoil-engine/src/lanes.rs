@@ -194,8 +194,12 @@ impl Lanes {
     pub(crate) fn next_batch(&mut self, max: usize) -> Vec<Delivery> {
         let mut batch = Vec::with_capacity(max.min(self.ready.len()));
         while batch.len() < max {
-            let Some(key) = self.ready.pop_front() else { break };
-            let Some(lane) = self.lanes.get_mut(&key) else { continue };
+            let Some(key) = self.ready.pop_front() else {
+                break;
+            };
+            let Some(lane) = self.lanes.get_mut(&key) else {
+                continue;
+            };
             lane.queued = false;
             if lane.in_flight || lane.blocked {
                 continue;
@@ -227,9 +231,19 @@ impl Lanes {
     }
 
     /// The row is replaced by copies in other queues.
-    pub(crate) fn rerouted(&mut self, row: &Delivery, copies: Vec<(counterfoil_core::MessageId, String)>) {
+    pub(crate) fn rerouted(
+        &mut self,
+        row: &Delivery,
+        copies: Vec<(counterfoil_core::MessageId, String)>,
+    ) {
         let key = self.landed(row);
-        self.settlement.reroute.push(counterfoil_core::store::Reroute { seq: row.seq, shard: row.shard, copies });
+        self.settlement
+            .reroute
+            .push(counterfoil_core::store::Reroute {
+                seq: row.seq,
+                shard: row.shard,
+                copies,
+            });
         self.go_on(key, row);
     }
 
@@ -242,7 +256,9 @@ impl Lanes {
 
     /// The rest of the lane may go on after a row has left it.
     fn go_on(&mut self, key: LaneKey, row: &Delivery) {
-        let Some(lane) = self.lanes.get_mut(&key) else { return };
+        let Some(lane) = self.lanes.get_mut(&key) else {
+            return;
+        };
         if lane.rows.is_empty() {
             let came_back = matches!(row.state, RowState::Retrying | RowState::Held);
             if lane.aggregate.is_some() && (lane.held_in_store || came_back) {
@@ -293,8 +309,18 @@ impl Lanes {
         self.make_ready(key);
     }
 
+    /// The row is nothing to us any more: it is gone, or another relay's.
+    pub(crate) fn forget(&mut self, row: &Delivery) {
+        let key = self.landed(row);
+        self.count(row.shard, -1);
+        self.known.remove(&row.seq);
+        self.go_on(key, row);
+    }
+
     fn block(&mut self, key: LaneKey) {
-        let Some(lane) = self.lanes.get_mut(&key) else { return };
+        let Some(lane) = self.lanes.get_mut(&key) else {
+            return;
+        };
         if lane.aggregate.is_none() {
             self.lanes.remove(&key);
             return;
@@ -374,7 +400,12 @@ impl Lanes {
     }
 
     /// Held rows of these aggregates have arrived, or could not be read (`rows` absent).
-    pub(crate) fn refilled(&mut self, asked: &[Aggregate], rows: Option<Vec<Delivery>>, read: ReadNo) {
+    pub(crate) fn refilled(
+        &mut self,
+        asked: &[Aggregate],
+        rows: Option<Vec<Delivery>>,
+        read: ReadNo,
+    ) {
         let mut arrived: HashMap<LaneKey, usize> = HashMap::new();
         let failed = rows.is_none();
         for row in rows.into_iter().flatten() {
@@ -383,7 +414,9 @@ impl Lanes {
         }
         for aggregate in asked {
             let key = LaneKey::of(aggregate);
-            let Some(lane) = self.lanes.get_mut(&key) else { continue };
+            let Some(lane) = self.lanes.get_mut(&key) else {
+                continue;
+            };
             lane.refilling = false;
             let more = arrived.get(&key).is_some_and(|n| *n >= self.per_lane);
             lane.held_in_store = failed || more || lane.put_aside > 0;
@@ -397,7 +430,8 @@ impl Lanes {
     /// Forgets lanes that the store remembers by itself. `oldest` is the oldest read under way.
     pub(crate) fn collect(&mut self, oldest: ReadNo) {
         let waiting: HashSet<LaneKey> = self.refill_after.iter().copied().collect();
-        self.lanes.retain(|key, lane| !(lane.idle() && lane.barrier <= oldest && !waiting.contains(key)));
+        self.lanes
+            .retain(|key, lane| !(lane.idle() && lane.barrier <= oldest && !waiting.contains(key)));
     }
 
     /// The shards are not ours any more, or soon not: forget what is not handed out.

@@ -28,4 +28,7 @@ mod tasks;
 
 pub use lifecycle::{Engine, EngineBuilder, Nudge, StartError};
 pub use settings::{OnPark, QueueSpec, Settings, SettingsError};
-pub use tasks::{HandlerAnswer, Task, TaskError, TaskOptions, TaskRegistry, queue_of_scene, task_message};
+pub use tasks::{
+    Current, HandlerAnswer, Task, TaskError, TaskOptions, TaskRegistry, queue_of_scene,
+    task_message,
+};

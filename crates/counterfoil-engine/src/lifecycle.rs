@@ -144,7 +144,11 @@ impl Engine {
         let alone = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = watch::channel(false);
         let mut beside = vec![
-            tokio::spawn(speak(Arc::clone(&store), Arc::clone(&nudge.voice), Arc::clone(&alone))),
+            tokio::spawn(speak(
+                Arc::clone(&store),
+                Arc::clone(&nudge.voice),
+                Arc::clone(&alone),
+            )),
             tokio::spawn(sweep(Arc::clone(&store), settings.clone())),
         ];
         let mut relay = None;
@@ -159,12 +163,25 @@ impl Engine {
                 lease,
             };
             tracing::info!(relay = %first, queues = names.len(), store = store.describe(), "the relay starts");
-            beside.push(tokio::spawn(heartbeat(Arc::clone(&store), settings.clone(), names, tell)));
-            beside.push(tokio::spawn(listen(Arc::clone(&store), Arc::clone(&nudge.local))));
+            beside.push(tokio::spawn(heartbeat(
+                Arc::clone(&store),
+                settings.clone(),
+                names,
+                tell,
+            )));
+            beside.push(tokio::spawn(listen(
+                Arc::clone(&store),
+                Arc::clone(&nudge.local),
+            )));
             let running = Relay::new(store, settings, queues, routes, signals).run(stopped);
             relay = Some(tokio::spawn(running));
         }
-        Ok(Self { nudge, stop, relay, beside })
+        Ok(Self {
+            nudge,
+            stop,
+            relay,
+            beside,
+        })
     }
 
     /// The handle by which commits are told.
@@ -206,7 +223,13 @@ async fn join(
     let sent = Instant::now();
     store.join(&relay, queues, settings.lease).await?;
     let until = Some(sent + settings.lease - margin(settings.lease));
-    Ok((Lease { relay: relay.clone(), until }, relay))
+    Ok((
+        Lease {
+            relay: relay.clone(),
+            until,
+        },
+        relay,
+    ))
 }
 
 /// Keeps the lease. What counts is when a heartbeat was *sent*: the answer may have been slow.
@@ -221,7 +244,8 @@ async fn heartbeat(
         tokio::time::sleep(pause).await;
         let relay = tell.borrow().relay.clone();
         let sent = Instant::now();
-        let answer = tokio::time::timeout(settings.lease, store.heartbeat(&relay, settings.lease)).await;
+        let answer =
+            tokio::time::timeout(settings.lease, store.heartbeat(&relay, settings.lease)).await;
         pause = beat(settings.lease);
         match answer {
             Ok(Ok(true)) => {
@@ -251,7 +275,10 @@ async fn listen(store: Arc<dyn Store>, nudge: Arc<Notify>) {
             Ok(Some(wake)) => wake,
             Ok(None) => return,
             Err(error @ StoreError::Unsupported { .. }) => {
-                tracing::warn!(error = error.one_line(), "other processes' commits are found by polling only");
+                tracing::warn!(
+                    error = error.one_line(),
+                    "other processes' commits are found by polling only"
+                );
                 return;
             }
             Err(error) => {
@@ -309,10 +336,19 @@ impl Destination for Router {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { max_batch: 1_000, concurrency: 1, timeout: None }
+        Capabilities {
+            max_batch: 1_000,
+            concurrency: 1,
+            timeout: None,
+        }
     }
 
     async fn publish(&self, batch: &[Delivery]) -> Vec<Outcome> {
-        batch.iter().map(|_| Outcome::Unavailable { error: "not routed".into() }).collect()
+        batch
+            .iter()
+            .map(|_| Outcome::Unavailable {
+                error: "not routed".into(),
+            })
+            .collect()
     }
 }

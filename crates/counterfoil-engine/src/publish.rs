@@ -15,12 +15,16 @@ use futures_util::FutureExt;
 /// After so many crashes while it was tried alone, a message is parked.
 pub(crate) const MAX_CRASHES: u32 = 3;
 
+/// A delivery and what came of it. Absent: it was not offered and is forgotten here; its row, if it
+/// is still there and ours, is read again.
+pub(crate) type Offered = (Delivery, Option<Outcome>);
+
 /// Offers a batch and pairs every delivery with its outcome.
 pub(crate) async fn publish(
     destination: Arc<dyn Destination>,
     batch: Vec<Delivery>,
     timeout: Option<Duration>,
-) -> Vec<(Delivery, Outcome)> {
+) -> Vec<Offered> {
     let call = AssertUnwindSafe(destination.publish(&batch)).catch_unwind();
     let answer = match timeout {
         // The destination's own limit comes first; this one is for a destination that forgets it.
@@ -31,13 +35,27 @@ pub(crate) async fn publish(
         Ok(Ok(outcomes)) => outcomes,
         Ok(Err(panic)) => {
             let error = format!("the destination panicked: {}", panic_text(panic.as_ref()));
-            batch.iter().map(|_| Outcome::retry(Code::PANIC, error.clone())).collect()
+            batch
+                .iter()
+                .map(|_| Outcome::retry(Code::PANIC, error.clone()))
+                .collect()
         }
-        Err(_) => batch.iter().map(|_| Outcome::retry(Code::TIMEOUT, "no answer in time")).collect(),
+        Err(_) => batch
+            .iter()
+            .map(|_| Outcome::retry(Code::TIMEOUT, "no answer in time"))
+            .collect(),
     };
-    let missing = || Outcome::retry(Code::UNCONFIRMED, "the destination gave no outcome for this message");
+    let missing = || {
+        Outcome::retry(
+            Code::UNCONFIRMED,
+            "the destination gave no outcome for this message",
+        )
+    };
     let mut outcomes = outcomes.into_iter();
-    batch.into_iter().map(|delivery| (delivery, outcomes.next().unwrap_or_else(missing))).collect()
+    batch
+        .into_iter()
+        .map(|delivery| (delivery, Some(outcomes.next().unwrap_or_else(missing))))
+        .collect()
 }
 
 /// Offers one message that may have killed a process before: it is counted first, durably.
@@ -47,20 +65,28 @@ pub(crate) async fn publish_suspect(
     destination: Arc<dyn Destination>,
     mut delivery: Delivery,
     timeout: Option<Duration>,
-) -> Vec<(Delivery, Outcome)> {
+) -> Vec<Offered> {
     if delivery.crashes >= MAX_CRASHES {
-        let error = format!("the process died {} times while it delivered this message", delivery.crashes);
-        return vec![(delivery, Outcome::Refused { code: Code::CRASH_SUSPECT, error, confirm: true })];
+        let error = format!(
+            "the process died {} times while it delivered this message",
+            delivery.crashes
+        );
+        return vec![(
+            delivery,
+            Some(Outcome::Refused {
+                code: Code::CRASH_SUSPECT,
+                error,
+                confirm: true,
+            }),
+        )];
     }
     match store.suspect(&fence, delivery.seq).await {
         Ok(Some(crashes)) => delivery.crashes = crashes,
-        Ok(None) => {
-            let error = "its shard was lost, or it was cancelled".to_owned();
-            return vec![(delivery, Outcome::Unavailable { error })];
-        }
+        // Its shard was lost, or it was cancelled.
+        Ok(None) => return vec![(delivery, None)],
         Err(error) => {
-            let error = error.one_line();
-            return vec![(delivery, Outcome::Unavailable { error })];
+            tracing::warn!(error = error.one_line(), id = %delivery.id, "could not count a crash suspect");
+            return vec![(delivery, None)];
         }
     }
     publish(destination, vec![delivery], timeout).await

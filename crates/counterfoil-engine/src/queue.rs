@@ -96,7 +96,11 @@ impl Queue {
 
     /// Shards whose messages may be read and handed out.
     pub(crate) fn active(&self) -> ShardSet {
-        self.shards.iter().filter(|(_, s)| s.leaving.is_none()).map(|(n, _)| *n).collect()
+        self.shards
+            .iter()
+            .filter(|(_, s)| s.leaving.is_none())
+            .map(|(n, _)| *n)
+            .collect()
     }
 
     pub(crate) fn epoch(&self, shard: u16) -> Option<i64> {
@@ -109,17 +113,28 @@ impl Queue {
             relay: relay.clone(),
             queue: Arc::clone(self.name()),
             // A shard that is not ours any more gets a number that never matches.
-            shards: shards.iter().map(|s| (s, self.epoch(s).unwrap_or(-1))).collect(),
+            shards: shards
+                .iter()
+                .map(|s| (s, self.epoch(s).unwrap_or(-1)))
+                .collect(),
         }
     }
 
     pub(crate) fn took(&mut self, taken: &Taken) {
-        self.shards.insert(taken.shard.shard, OwnedShard { epoch: taken.epoch, leaving: None });
+        self.shards.insert(
+            taken.shard.shard,
+            OwnedShard {
+                epoch: taken.epoch,
+                leaving: None,
+            },
+        );
         self.mark.reset();
         self.generation += 1;
         if taken.from_dead {
             let in_flight = self.caps.max_batch.saturating_mul(self.caps.concurrency);
-            self.suspects = self.suspects.max(in_flight.saturating_mul(2).min(MAX_SUSPECTS));
+            self.suspects = self
+                .suspects
+                .max(in_flight.saturating_mul(2).min(MAX_SUSPECTS));
         }
     }
 
@@ -144,9 +159,14 @@ impl Queue {
     /// Shards that can be given back now.
     pub(crate) fn left(&self, now: Instant) -> Vec<u16> {
         let done = |n: u16, s: &OwnedShard| {
-            s.leaving.is_some_and(|at| self.lanes.busy(n) == 0 || now >= at)
+            s.leaving
+                .is_some_and(|at| self.lanes.busy(n) == 0 || now >= at)
         };
-        self.shards.iter().filter(|(n, s)| done(**n, s)).map(|(n, _)| *n).collect()
+        self.shards
+            .iter()
+            .filter(|(n, s)| done(**n, s))
+            .map(|(n, _)| *n)
+            .collect()
     }
 
     /// How many rows may be read.
@@ -157,9 +177,23 @@ impl Queue {
         (settings.batch * 2).saturating_sub(self.lanes.len())
     }
 
+    /// How many rows may be read that others wait for: retries and the heads of lanes. They have a
+    /// share of the memory of their own, so that a backlog cannot keep them out.
+    pub(crate) fn reserve(&self, settings: &Settings, now: Instant) -> usize {
+        if self.paused || self.active().is_empty() || self.cooldown.is_some_and(|at| now < at) {
+            return 0;
+        }
+        let share = settings.lane.saturating_mul(4).max(256);
+        (settings.batch * 2 + share).saturating_sub(self.lanes.len())
+    }
+
     /// Whether a call of the destination may begin.
     pub(crate) fn may_publish(&self, now: Instant) -> bool {
-        let limit = if self.suspects > 0 { 1 } else { self.caps.concurrency };
+        let limit = if self.suspects > 0 {
+            1
+        } else {
+            self.caps.concurrency
+        };
         !self.paused
             && self.publishing < limit
             && self.lanes.has_ready()
@@ -178,7 +212,11 @@ impl Queue {
                 self.lanes.sent(&delivery);
                 self.answered()
             }
-            Outcome::Refused { code, error, confirm } => {
+            Outcome::Refused {
+                code,
+                error,
+                confirm,
+            } => {
                 let park = self.park(&delivery, code, error, confirm);
                 self.lanes.park(&delivery, park);
                 self.answered()
@@ -203,12 +241,24 @@ impl Queue {
                 Consequence::Unavailable
             }
             Outcome::Unavailable { .. } => {
-                self.lanes.put_back(delivery);
+                let ours = self.epoch(delivery.shard) == Some(delivery.epoch);
+                if ours && self.active().contains(delivery.shard) {
+                    self.lanes.put_back(delivery);
+                } else {
+                    // The next owner offers it.
+                    self.lanes.forget(&delivery);
+                }
                 Consequence::Unavailable
             }
             // `Outcome` may grow; what this program does not know it tries again.
             _ => {
-                self.retry(&delivery, Code::UNCONFIRMED, "unknown outcome".into(), None, rng);
+                self.retry(
+                    &delivery,
+                    Code::UNCONFIRMED,
+                    "unknown outcome".into(),
+                    None,
+                    rng,
+                );
                 Consequence::Nothing
             }
         }
@@ -218,7 +268,11 @@ impl Queue {
         self.refusals.clear();
         self.cooldown = None;
         self.patience_over = false;
-        if std::mem::take(&mut self.unavailable) > 0 { Consequence::Available } else { Consequence::Nothing }
+        if std::mem::take(&mut self.unavailable) > 0 {
+            Consequence::Available
+        } else {
+            Consequence::Nothing
+        }
     }
 
     /// Nobody answers: wait longer each time, up to half a minute.
@@ -250,7 +304,13 @@ impl Queue {
     }
 
     /// The record under which a delivery is parked.
-    pub(crate) fn park(&self, delivery: &Delivery, code: Code, error: String, confirm: bool) -> Park {
+    pub(crate) fn park(
+        &self,
+        delivery: &Delivery,
+        code: Code,
+        error: String,
+        confirm: bool,
+    ) -> Park {
         tracing::warn!(
             queue = &*delivery.queue, id = %delivery.id, %code, attempts = delivery.attempt, error = error.as_str(),
             "parked"
@@ -272,22 +332,38 @@ impl Queue {
 
     fn compensation(&self, delivery: &Delivery, code: &Code, error: &str) -> Option<Message> {
         let scene = self.spec.compensation.as_deref()?;
-        let business_id = delivery.aggregate.as_ref().map(|a| a.id.clone()).unwrap_or_default();
+        let business_id = delivery
+            .aggregate
+            .as_ref()
+            .map(|a| a.id.clone())
+            .unwrap_or_default();
         let mut message = Message::new(tasks::EVENT_TYPE, delivery.payload.clone())
             .id(delivery.id.derive(&format!("compensation:{scene}")))
             .queue(tasks::queue_of_scene(scene))
             .aggregate(Aggregate::new(scene, business_id))
             .header(header::CAUSATION_ID, delivery.id.to_string())
             .header("counterfoil-given-up-code", code.to_string());
-        let short: String = error.chars().filter(|c| !c.is_control()).take(500).collect();
+        let short: String = error
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(500)
+            .collect();
         message.headers.set("counterfoil-given-up-error", short);
-        for name in [header::TRACEPARENT, header::TRACESTATE, header::CORRELATION_ID, header::IDEMPOTENCY_KEY] {
+        for name in [
+            header::TRACEPARENT,
+            header::TRACESTATE,
+            header::CORRELATION_ID,
+            header::IDEMPOTENCY_KEY,
+        ] {
             if let Some(value) = delivery.headers.get(name) {
                 message.headers.set(name, value);
             }
         }
         // A compensation that cannot be stored must not keep its message from being parked.
-        message.validate().map_err(|e| tracing::error!(error = %e, "no compensation")).ok()?;
+        message
+            .validate()
+            .map_err(|e| tracing::error!(error = %e, "no compensation"))
+            .ok()?;
         Some(message)
     }
 }

@@ -19,13 +19,15 @@ use std::time::{Duration, Instant};
 
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::route::Routes;
-use counterfoil_core::row::{Delivery, RawRow};
-use counterfoil_core::store::{Read, RelayId, Result, Settled, ShardRef, Store, Survey, Taken, Waiting};
-use counterfoil_core::Outcome;
+use counterfoil_core::row::RawRow;
+use counterfoil_core::store::{
+    Read, RelayId, Result, Settled, ShardRef, Store, Survey, Taken, Waiting,
+};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::lanes::{Batch, ReadNo};
+use crate::publish::Offered;
 use crate::queue::Queue;
 use crate::settings::{QueueSpec, Settings};
 
@@ -40,16 +42,55 @@ const STORE_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// What has come to an end beside the loop.
 enum Done {
-    Read { no: ReadNo, asked: Vec<Asked>, took: Duration, rescan: bool, result: Result<Read> },
-    Waiting { no: ReadNo, asked: Vec<usize>, result: Result<Waiting> },
-    Lanes { no: ReadNo, queue: usize, asked: Vec<Aggregate>, result: Result<Vec<RawRow>> },
-    Runnable { queue: usize, result: Result<Vec<Aggregate>> },
-    Published { queue: usize, outcomes: Vec<(Delivery, Outcome)>, suspect: bool },
-    Settled { queue: usize, front: i64, batch: Batch, result: Result<Settled> },
-    Surveyed { relay: RelayId, result: Result<Survey> },
-    Took { relay: RelayId, result: Result<Vec<Taken>> },
-    Gave { given: Vec<ShardRef>, result: Result<()> },
-    Unavailable { queue: usize, result: Result<Option<Duration>> },
+    Read {
+        no: ReadNo,
+        asked: Vec<Asked>,
+        took: Duration,
+        rescan: bool,
+        result: Result<Read>,
+    },
+    Waiting {
+        no: ReadNo,
+        asked: Vec<usize>,
+        result: Result<Waiting>,
+    },
+    Lanes {
+        no: ReadNo,
+        queue: usize,
+        asked: Vec<Aggregate>,
+        result: Result<Vec<RawRow>>,
+    },
+    Runnable {
+        queue: usize,
+        result: Result<Vec<Aggregate>>,
+    },
+    Published {
+        queue: usize,
+        outcomes: Vec<Offered>,
+        suspect: bool,
+    },
+    Settled {
+        queue: usize,
+        front: i64,
+        batch: Batch,
+        result: Result<Settled>,
+    },
+    Surveyed {
+        relay: RelayId,
+        result: Result<Survey>,
+    },
+    Took {
+        relay: RelayId,
+        result: Result<Vec<Taken>>,
+    },
+    Gave {
+        given: Vec<ShardRef>,
+        result: Result<()>,
+    },
+    Unavailable {
+        queue: usize,
+        result: Result<Option<Duration>>,
+    },
     Told(&'static str, Result<()>),
 }
 
@@ -117,9 +158,17 @@ impl Relay {
         routes: Routes,
         signals: Signals,
     ) -> Self {
-        let Signals { nudge, voice, alone, lease } = signals;
+        let Signals {
+            nudge,
+            voice,
+            alone,
+            lease,
+        } = signals;
         let now = Instant::now();
-        let queues = specs.into_iter().map(|spec| Queue::new(spec, &settings)).collect();
+        let queues = specs
+            .into_iter()
+            .map(|spec| Queue::new(spec, &settings))
+            .collect();
         Self {
             store,
             settings,
@@ -194,12 +243,32 @@ impl Relay {
 
     fn handle(&mut self, done: Done) {
         match done {
-            Done::Read { no, asked, took, rescan, result } => self.read_done(no, &asked, took, rescan, result),
+            Done::Read {
+                no,
+                asked,
+                took,
+                rescan,
+                result,
+            } => self.read_done(no, &asked, took, rescan, result),
             Done::Waiting { no, asked, result } => self.waiting_done(no, &asked, result),
-            Done::Lanes { no, queue, asked, result } => self.lanes_done(no, queue, &asked, result),
+            Done::Lanes {
+                no,
+                queue,
+                asked,
+                result,
+            } => self.lanes_done(no, queue, &asked, result),
             Done::Runnable { queue, result } => self.runnable_done(queue, result),
-            Done::Published { queue, outcomes, suspect } => self.published(queue, outcomes, suspect),
-            Done::Settled { queue, front, batch, result } => self.settled(queue, front, batch, result),
+            Done::Published {
+                queue,
+                outcomes,
+                suspect,
+            } => self.published(queue, outcomes, suspect),
+            Done::Settled {
+                queue,
+                front,
+                batch,
+                result,
+            } => self.settled(queue, front, batch, result),
             Done::Surveyed { relay, result } => self.surveyed(&relay, result),
             Done::Took { relay, result } => self.took(&relay, result),
             Done::Gave { given, result } => self.gave(&given, result),
@@ -216,7 +285,9 @@ impl Relay {
     fn wake_at(&self, drain_until: Option<Instant>) -> Instant {
         let now = Instant::now();
         if self.stopping {
-            return drain_until.unwrap_or(now).min(now + Duration::from_millis(50));
+            return drain_until
+                .unwrap_or(now)
+                .min(now + Duration::from_millis(50));
         }
         let mut at = self.next_poll.min(self.next_scan);
         if !self.tending {
@@ -230,7 +301,11 @@ impl Relay {
         }
         for queue in &self.queues {
             let times = [queue.cooldown, queue.unsettled.as_ref().map(|u| u.1)];
-            at = times.into_iter().flatten().filter(|time| *time > now).fold(at, Instant::min);
+            at = times
+                .into_iter()
+                .flatten()
+                .filter(|time| *time > now)
+                .fold(at, Instant::min);
         }
         // Something that is due but cannot begin yet must not turn the loop into a spin.
         at.max(now + Duration::from_millis(1))
@@ -245,14 +320,21 @@ impl Relay {
 
     fn store_failed(&mut self, what: &str, error: &counterfoil_core::StoreError) {
         self.store_failures = self.store_failures.saturating_add(1);
-        let pause = STORE_PAUSE.saturating_mul(1 << self.store_failures.min(8)).min(STORE_PAUSE_MAX);
+        let pause = STORE_PAUSE
+            .saturating_mul(1 << self.store_failures.min(8))
+            .min(STORE_PAUSE_MAX);
         self.store_pause = Some(Instant::now() + pause);
         if self.store_failures == 1 {
             tracing::error!(error = error.one_line(), "cannot {what}; trying again");
         } else {
-            tracing::debug!(error = error.one_line(), failures = self.store_failures, "cannot {what}");
+            tracing::debug!(
+                error = error.one_line(),
+                failures = self.store_failures,
+                "cannot {what}"
+            );
         }
-        metrics::counter!("counterfoil_store_errors_total", "operation" => what.to_owned()).increment(1);
+        metrics::counter!("counterfoil_store_errors_total", "operation" => what.to_owned())
+            .increment(1);
     }
 
     fn store_answered(&mut self) {
@@ -306,12 +388,18 @@ impl Relay {
     async fn say_goodbye(mut self) {
         let undone: usize = self.queues.iter().map(|q| q.lanes.in_flight()).sum();
         if undone > 0 {
-            tracing::warn!(undone, "stopping with deliveries under way: they will be offered again");
+            tracing::warn!(
+                undone,
+                "stopping with deliveries under way: they will be offered again"
+            );
         }
         self.ops.abort_all();
         let relay = self.relay_id();
         if let Err(error) = self.store.leave(&relay).await {
-            tracing::warn!(error = error.one_line(), "could not give the shards back: the lease will run out");
+            tracing::warn!(
+                error = error.one_line(),
+                "could not give the shards back: the lease will run out"
+            );
         }
     }
 

@@ -159,7 +159,9 @@ impl Settings {
             }
             let caps = queue.destination.capabilities();
             if caps.max_batch == 0 || caps.concurrency == 0 {
-                return Err(SettingsError::Zero("concurrency and batch of a destination"));
+                return Err(SettingsError::Zero(
+                    "concurrency and batch of a destination",
+                ));
             }
             if let Some(timeout) = caps.timeout.filter(|t| *t >= self.lease) {
                 return Err(SettingsError::LeaseTooShort {

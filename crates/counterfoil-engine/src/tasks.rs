@@ -39,11 +39,15 @@ pub fn task_message<T: Serialize + ?Sized>(
     business_id: &str,
     content: &T,
 ) -> Result<Keyed, MessageError> {
-    let text = serde_json::to_string(content).map_err(|e| MessageError::NotSerializable(e.to_string()))?;
+    let text =
+        serde_json::to_string(content).map_err(|e| MessageError::NotSerializable(e.to_string()))?;
     let message = Message::new(EVENT_TYPE, Payload::Json(text))
         .queue(queue_of_scene(scene))
         .aggregate(Aggregate::new(scene, business_id));
-    Ok(Keyed { message, key: Some((queue_of_scene(scene), business_id.to_owned())) })
+    Ok(Keyed {
+        message,
+        key: Some((queue_of_scene(scene), business_id.to_owned())),
+    })
 }
 
 /// What a handler is given.
@@ -97,6 +101,26 @@ impl TaskError {
 impl<E: Into<counterfoil_core::BoxError>> From<E> for TaskError {
     fn from(error: E) -> Self {
         TaskError::Error(error.into())
+    }
+}
+
+tokio::task_local! {
+    static CURRENT: Current;
+}
+
+/// The task that is running, as messages that it enqueues need to know it.
+#[derive(Debug, Clone)]
+pub struct Current {
+    /// The id of the task's message.
+    pub id: MessageId,
+    /// Its headers.
+    pub headers: Headers,
+}
+
+impl Current {
+    /// The task in whose handler the caller runs.
+    pub fn get() -> Option<Current> {
+        CURRENT.try_with(Clone::clone).ok()
     }
 }
 
@@ -156,7 +180,12 @@ impl TaskRegistry {
     }
 
     /// Registers a handler; an earlier one for the same scene is refused with its name.
-    pub fn add<T, F, Fut>(&mut self, scene: &str, options: TaskOptions, handler: F) -> Result<(), SettingsError>
+    pub fn add<T, F, Fut>(
+        &mut self,
+        scene: &str,
+        options: TaskOptions,
+        handler: F,
+    ) -> Result<(), SettingsError>
     where
         T: DeserializeOwned + Send + 'static,
         F: Fn(Task<T>) -> Fut + Send + Sync + 'static,
@@ -167,7 +196,11 @@ impl TaskRegistry {
             let task = decode::<T>(&name, delivery)?;
             Ok(Box::pin(handler(task)))
         });
-        if self.scenes.insert(scene.to_owned(), (options, handler)).is_some() {
+        if self
+            .scenes
+            .insert(scene.to_owned(), (options, handler))
+            .is_some()
+        {
             return Err(SettingsError::QueueTwice(queue_of_scene(scene)));
         }
         Ok(())
@@ -175,7 +208,9 @@ impl TaskRegistry {
 
     /// The scenes and what they are for.
     pub fn scenes(&self) -> impl Iterator<Item = (&str, &TaskOptions)> {
-        self.scenes.iter().map(|(name, (options, _))| (name.as_str(), options))
+        self.scenes
+            .iter()
+            .map(|(name, (options, _))| (name.as_str(), options))
     }
 
     /// One queue for each scene.
@@ -190,7 +225,11 @@ impl TaskRegistry {
                     compensation: compensation.clone(),
                 });
             }
-            let destination = Arc::new(Handler { scene: scene.clone(), options: options.clone(), call: handler.clone() });
+            let destination = Arc::new(Handler {
+                scene: scene.clone(),
+                options: options.clone(),
+                call: handler.clone(),
+            });
             queues.push(QueueSpec {
                 backoff: options.backoff,
                 on_park: options.on_park,
@@ -208,7 +247,11 @@ fn decode<T: DeserializeOwned>(scene: &str, delivery: &Delivery) -> Result<Task<
     Ok(Task {
         id: delivery.id,
         scene: scene.to_owned(),
-        business_id: delivery.aggregate.as_ref().map(|a| a.id.clone()).unwrap_or_default(),
+        business_id: delivery
+            .aggregate
+            .as_ref()
+            .map(|a| a.id.clone())
+            .unwrap_or_default(),
         content,
         headers: delivery.headers.clone(),
         attempt: delivery.attempt,
@@ -229,24 +272,36 @@ impl Handler {
             Ok(Err(undecodable)) => return Outcome::refused(Code::VALIDATION_ERROR, undecodable),
             Err(panic) => return Outcome::retry(Code::PANIC, panic_text(panic.as_ref())),
         };
-        let run = AssertUnwindSafe(future).catch_unwind();
+        let current = Current {
+            id: delivery.id,
+            headers: delivery.headers.clone(),
+        };
+        let run = AssertUnwindSafe(CURRENT.scope(current, future)).catch_unwind();
         let answer = match self.options.timeout {
             Some(limit) => match tokio::time::timeout(limit, run).await {
                 Ok(answer) => answer,
-                Err(_) => return Outcome::retry(Code::TIMEOUT, format!("not done within {limit:?}")),
+                Err(_) => {
+                    return Outcome::retry(Code::TIMEOUT, format!("not done within {limit:?}"));
+                }
             },
             None => run.await,
         };
         match answer {
             Ok(Ok(())) => Outcome::Stored,
             Ok(Err(TaskError::Failed(message))) => Outcome::retry(Code::TASK_FAILED, message),
-            Ok(Err(TaskError::Error(error))) => Outcome::retry(Code::TASK_ERROR, chain(error.as_ref())),
-            Ok(Err(TaskError::RetryAfter { reason, delay })) => {
-                Outcome::Retry { code: Code::TASK_FAILED, error: reason, after: Some(delay) }
+            Ok(Err(TaskError::Error(error))) => {
+                Outcome::retry(Code::TASK_ERROR, chain(error.as_ref()))
             }
-            Ok(Err(TaskError::Park(reason))) => {
-                Outcome::Refused { code: Code::PARKED_BY_HANDLER, error: reason, confirm: true }
-            }
+            Ok(Err(TaskError::RetryAfter { reason, delay })) => Outcome::Retry {
+                code: Code::TASK_FAILED,
+                error: reason,
+                after: Some(delay),
+            },
+            Ok(Err(TaskError::Park(reason))) => Outcome::Refused {
+                code: Code::PARKED_BY_HANDLER,
+                error: reason,
+                confirm: true,
+            },
             Err(panic) => Outcome::retry(Code::PANIC, panic_text(panic.as_ref())),
         }
     }

@@ -1,1 +1,40 @@
-//! placeholder
+#![doc = include_str!("../docs/guide.md")]
+
+mod after;
+mod builder;
+mod database;
+pub mod discovery;
+mod handle;
+mod once;
+
+pub use after::{Current, current};
+pub use builder::{Builder, Error};
+pub use counterfoil_core::message::{
+    Aggregate, Headers, Message, MessageError, MessageId, Payload, header,
+};
+pub use counterfoil_core::policy::Backoff;
+pub use counterfoil_core::store::{Enqueued, Retention, StoreError};
+pub use counterfoil_core::{Capabilities, Code, Delivery, Destination, Outcome, desk, explain};
+pub use counterfoil_engine::{
+    HandlerAnswer, Nudge, OnPark, QueueSpec, Settings, SettingsError, Task, TaskError, TaskOptions,
+};
+pub use counterfoil_macros::task;
+pub use database::Database;
+pub use handle::Counterfoil;
+pub use once::{Once, insert_once};
+
+/// Signed webhooks as a destination.
+#[cfg(feature = "webhook")]
+pub use counterfoil_webhook as webhook;
+
+/// PostgreSQL.
+#[cfg(feature = "postgres")]
+pub use database::Postgres;
+
+/// MySQL and MariaDB.
+#[cfg(feature = "mysql")]
+pub use database::MySql;
+
+/// SQLite.
+#[cfg(feature = "sqlite")]
+pub use database::Sqlite;

@@ -35,14 +35,17 @@ CREATE TABLE IF NOT EXISTS counterfoil_outbox (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- left(): an endless name of a foreign writer must not be too large for an index.
+-- left() and md5(): an endless name of a foreign writer must not be too large for an index.
+-- What is put aside without saying for what, or until when, counts as new.
 CREATE INDEX IF NOT EXISTS counterfoil_outbox_id ON counterfoil_outbox (left(id, 64));
 CREATE INDEX IF NOT EXISTS counterfoil_outbox_new ON counterfoil_outbox (left(coalesce(queue, ''), 255), seq)
-    WHERE state IS NULL OR state NOT IN ('scheduled', 'retrying', 'held');
+    WHERE state IS NULL OR state NOT IN ('scheduled', 'retrying', 'held')
+       OR (state = 'held' AND aggregate_id IS NULL)
+       OR (state IN ('scheduled', 'retrying') AND available_at IS NULL);
 CREATE INDEX IF NOT EXISTS counterfoil_outbox_due ON counterfoil_outbox (left(coalesce(queue, ''), 255), available_at)
     WHERE state IN ('scheduled', 'retrying');
 CREATE INDEX IF NOT EXISTS counterfoil_outbox_lane
-    ON counterfoil_outbox (left(coalesce(queue, ''), 255), aggregate_id, coalesce(aggregate_type, ''), seq)
+    ON counterfoil_outbox (left(coalesce(queue, ''), 255), md5(coalesce(aggregate_type, '') || '/' || aggregate_id), seq)
     WHERE state IN ('retrying', 'held');
 
 -- What cannot pass, with its reason.
@@ -71,7 +74,7 @@ CREATE TABLE IF NOT EXISTS counterfoil_parked (
 );
 CREATE INDEX IF NOT EXISTS counterfoil_parked_id ON counterfoil_parked (left(id, 64));
 CREATE INDEX IF NOT EXISTS counterfoil_parked_block
-    ON counterfoil_parked (queue, aggregate_id, coalesce(aggregate_type, ''))
+    ON counterfoil_parked (left(queue, 255), md5(coalesce(aggregate_type, '') || '/' || aggregate_id))
     WHERE hold AND state IN ('pending', 'redriven');
 
 -- Messages that are over: sent (when they are kept) and cancelled.

@@ -32,26 +32,26 @@ SELECT
         ELSE EXISTS (
                 SELECT FROM counterfoil_outbox l
                 WHERE left(coalesce(l.queue, ''), 255) = w.queue
-                  AND l.aggregate_id = o.aggregate_id
-                  AND coalesce(l.aggregate_type, '') = coalesce(o.aggregate_type, '')
+                  AND md5(coalesce(l.aggregate_type, '') || '/' || l.aggregate_id) = md5(coalesce(o.aggregate_type, '') || '/' || o.aggregate_id)
                   AND l.state IN ('retrying', 'held'))
             OR EXISTS (
                 SELECT FROM counterfoil_parked p
-                WHERE p.queue = w.queue
-                  AND p.aggregate_id = o.aggregate_id
-                  AND coalesce(p.aggregate_type, '') = coalesce(o.aggregate_type, '')
+                WHERE left(p.queue, 255) = w.queue
+                  AND md5(coalesce(p.aggregate_type, '') || '/' || p.aggregate_id) = md5(coalesce(o.aggregate_type, '') || '/' || o.aggregate_id)
                   AND p.hold AND p.state IN ('pending', 'redriven'))
     END AS behind,
-    least(greatest(coalesce(o.created_at, now()), '1970-01-01'), '9999-12-31') AS created_at
+    least(greatest(o.created_at, '1970-01-01'), '9999-12-31') AS created_at
 FROM w
 CROSS JOIN LATERAL (
     SELECT *
     FROM counterfoil_outbox o
     WHERE left(coalesce(o.queue, ''), 255) = w.queue
-      AND (o.state IS NULL OR o.state NOT IN ('scheduled', 'retrying', 'held'))
+      AND (o.state IS NULL OR o.state NOT IN ('scheduled', 'retrying', 'held')
+           OR (o.state = 'held' AND o.aggregate_id IS NULL)
+           OR (o.state IN ('scheduled', 'retrying') AND o.available_at IS NULL))
       AND o.seq > w.after
       AND (w.shards >> o.shard) & 1 = 1
-      AND NOT (o.seq = ANY ($5::bigint[]))
+      AND o.seq NOT IN (SELECT unnest($5::bigint[]))
     ORDER BY o.seq
     LIMIT w.max_rows
 ) o

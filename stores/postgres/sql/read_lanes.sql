@@ -17,14 +17,13 @@ SELECT
     o.crashes,
     false AS early,
     false AS behind,
-    least(greatest(coalesce(o.created_at, now()), '1970-01-01'), '9999-12-31') AS created_at
+    least(greatest(o.created_at, '1970-01-01'), '9999-12-31') AS created_at
 FROM unnest($2::text[], $3::text[]) AS w (kind, id)
 CROSS JOIN LATERAL (
     SELECT *
     FROM counterfoil_outbox o
     WHERE left(coalesce(o.queue, ''), 255) = $1
-      AND o.aggregate_id = w.id
-      AND coalesce(o.aggregate_type, '') = w.kind
+      AND md5(coalesce(o.aggregate_type, '') || '/' || o.aggregate_id) = md5(w.kind || '/' || w.id)
       AND o.state = 'held'
       AND o.state IN ('retrying', 'held')
     ORDER BY o.seq
@@ -33,13 +32,11 @@ CROSS JOIN LATERAL (
 WHERE NOT EXISTS (
         SELECT FROM counterfoil_outbox l
         WHERE left(coalesce(l.queue, ''), 255) = $1
-          AND l.aggregate_id = w.id
-          AND coalesce(l.aggregate_type, '') = w.kind
+          AND md5(coalesce(l.aggregate_type, '') || '/' || l.aggregate_id) = md5(w.kind || '/' || w.id)
           AND l.state = 'retrying')
   AND NOT EXISTS (
         SELECT FROM counterfoil_parked p
-        WHERE p.queue = $1
-          AND p.aggregate_id = w.id
-          AND coalesce(p.aggregate_type, '') = w.kind
+        WHERE left(p.queue, 255) = $1
+          AND md5(coalesce(p.aggregate_type, '') || '/' || p.aggregate_id) = md5(w.kind || '/' || w.id)
           AND p.hold AND p.state IN ('pending', 'redriven'))
 ORDER BY o.seq

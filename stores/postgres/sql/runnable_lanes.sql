@@ -1,37 +1,37 @@
 -- $1 queue, $2 shard bits, $3 limit. Steps from lane to lane through the index, not from row to row.
 WITH RECURSIVE lane AS (
-    (SELECT aggregate_id AS id, coalesce(aggregate_type, '') AS kind, shard
+    (SELECT md5(coalesce(aggregate_type, '') || '/' || aggregate_id) AS key, seq
      FROM counterfoil_outbox
      WHERE left(coalesce(queue, ''), 255) = $1 AND state IN ('retrying', 'held')
-     ORDER BY aggregate_id, coalesce(aggregate_type, '')
+       AND md5(coalesce(aggregate_type, '') || '/' || aggregate_id) IS NOT NULL
+     ORDER BY md5(coalesce(aggregate_type, '') || '/' || aggregate_id), seq
      LIMIT 1)
     UNION ALL
     SELECT next.*
     FROM lane
     CROSS JOIN LATERAL (
-        SELECT aggregate_id AS id, coalesce(aggregate_type, '') AS kind, shard
+        SELECT md5(coalesce(aggregate_type, '') || '/' || aggregate_id) AS key, seq
         FROM counterfoil_outbox
         WHERE left(coalesce(queue, ''), 255) = $1
           AND state IN ('retrying', 'held')
-          AND (aggregate_id, coalesce(aggregate_type, '')) > (lane.id, lane.kind)
-        ORDER BY aggregate_id, coalesce(aggregate_type, '')
+          AND md5(coalesce(aggregate_type, '') || '/' || aggregate_id) > lane.key
+        ORDER BY md5(coalesce(aggregate_type, '') || '/' || aggregate_id), seq
         LIMIT 1
     ) next
 )
-SELECT lane.kind, lane.id
+SELECT coalesce(head.aggregate_type, '') AS kind, head.aggregate_id AS id
 FROM lane
-WHERE ($2::bigint >> lane.shard) & 1 = 1
+JOIN counterfoil_outbox head ON head.seq = lane.seq
+WHERE ($2::bigint >> head.shard) & 1 = 1
   AND NOT EXISTS (
         SELECT FROM counterfoil_outbox l
         WHERE left(coalesce(l.queue, ''), 255) = $1
-          AND l.aggregate_id = lane.id
-          AND coalesce(l.aggregate_type, '') = lane.kind
+          AND md5(coalesce(l.aggregate_type, '') || '/' || l.aggregate_id) = lane.key
           AND l.state IN ('retrying', 'held')
           AND l.state = 'retrying')
   AND NOT EXISTS (
         SELECT FROM counterfoil_parked p
-        WHERE p.queue = $1
-          AND p.aggregate_id = lane.id
-          AND coalesce(p.aggregate_type, '') = lane.kind
+        WHERE left(p.queue, 255) = $1
+          AND md5(coalesce(p.aggregate_type, '') || '/' || p.aggregate_id) = lane.key
           AND p.hold AND p.state IN ('pending', 'redriven'))
 LIMIT $3

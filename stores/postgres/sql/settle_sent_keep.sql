@@ -16,7 +16,7 @@ WITH fence AS MATERIALIZED (
         (seq, id, queue, aggregate_type, aggregate_id, version, event_type, headers, payload, payload_bin,
          created_at, attempts, state)
     SELECT seq, id, coalesce(queue, ''), aggregate_type, aggregate_id, version, event_type, headers, payload,
-           payload_bin, created_at, coalesce(attempts, 0) + 1, 'sent'
+           payload_bin, created_at, least(greatest(coalesce(attempts, 0), 0), 2147483646) + 1, 'sent'
     FROM gone
 ), delivered AS (
     UPDATE counterfoil_parked p
@@ -25,6 +25,6 @@ WITH fence AS MATERIALIZED (
     WHERE gone.redriven AND p.seq = gone.seq
 ), told AS (
     INSERT INTO counterfoil_events (seq, id, kind, attempt, actor)
-    SELECT seq, coalesce(id, ''), 'delivered', attempts + 1, $2 FROM gone WHERE redriven
+    SELECT seq, coalesce(id, ''), 'delivered', least(coalesce(attempts, 0), 2147483646) + 1, $2 FROM gone WHERE redriven
 )
 SELECT (SELECT coalesce(array_agg(shard), '{}') FROM fence) AS held, pg_current_xact_id()::text::bigint AS stamp

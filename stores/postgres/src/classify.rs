@@ -26,7 +26,9 @@ fn by_code(code: &str, message: &str, error: sqlx::Error) -> StoreError {
         // undefined_table, undefined_column, undefined_function
         "42P01" | "42883" => StoreError::SchemaMissing,
         // in_failed_sql_transaction
-        "25P02" => StoreError::Doomed("an earlier statement failed and its error was swallowed".into()),
+        "25P02" => {
+            StoreError::Doomed("an earlier statement failed and its error was swallowed".into())
+        }
         // serialization_failure, deadlock_detected, lock_not_available
         "40001" | "40P01" | "55P03" => StoreError::Busy(error.into()),
         // read_only_sql_transaction, disk_full, out_of_memory
@@ -34,7 +36,9 @@ fn by_code(code: &str, message: &str, error: sqlx::Error) -> StoreError {
         // invalid_authorization, invalid_password, invalid_catalog_name, too_many_connections
         "28000" | "28P01" | "3D000" | "53300" => StoreError::Unreachable(error.into()),
         // admin_shutdown, crash_shutdown, cannot_connect_now, connection exceptions
-        _ if code.starts_with("57P") || code.starts_with("08") => StoreError::Unreachable(error.into()),
+        _ if code.starts_with("57P") || code.starts_with("08") => {
+            StoreError::Unreachable(error.into())
+        }
         _ => StoreError::Database(error.into()),
     }
 }

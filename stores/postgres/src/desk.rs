@@ -15,17 +15,24 @@ use crate::{PostgresStore, classify};
 #[async_trait]
 impl Desk for PostgresStore {
     async fn stats(&self) -> Result<Vec<QueueStats>> {
-        let rows: Vec<PgRow> =
-            sqlx::query(include_str!("../sql/stats.sql")).fetch_all(self.pool()).await.map_err(classify)?;
-        rows.iter().map(queue_stats).collect::<sqlx::Result<_>>().map_err(classify)
+        let rows: Vec<PgRow> = sqlx::query(include_str!("../sql/stats.sql"))
+            .fetch_all(self.pool())
+            .await
+            .map_err(classify)?;
+        rows.iter()
+            .map(queue_stats)
+            .collect::<sqlx::Result<_>>()
+            .map_err(classify)
     }
 
     async fn outbox(&self, filter: &Filter) -> Result<Vec<Entry>> {
-        self.list(include_str!("../sql/list_outbox.sql"), filter).await
+        self.list(include_str!("../sql/list_outbox.sql"), filter)
+            .await
     }
 
     async fn parked(&self, filter: &Filter) -> Result<Vec<Entry>> {
-        self.list(include_str!("../sql/list_parked.sql"), filter).await
+        self.list(include_str!("../sql/list_parked.sql"), filter)
+            .await
     }
 
     async fn show(&self, id: &str) -> Result<Option<Detail>> {
@@ -43,24 +50,32 @@ impl Desk for PostgresStore {
         .fetch_all(self.pool())
         .await
         .map_err(classify)?;
-        detail.events = events.iter().map(event).collect::<sqlx::Result<_>>().map_err(classify)?;
+        detail.events = events
+            .iter()
+            .map(event)
+            .collect::<sqlx::Result<_>>()
+            .map_err(classify)?;
         Ok(Some(detail))
     }
 
     async fn facts(&self, id: &str) -> Result<Facts> {
         let Some(detail) = self.show(id).await? else {
-            let (in_ledger,): (bool,) =
-                sqlx::query_as("SELECT EXISTS (SELECT FROM counterfoil_ledger WHERE id = ANY ($1))")
-                    .bind(spellings(id))
-                    .fetch_one(self.pool())
-                    .await
-                    .map_err(classify)?;
+            let (in_ledger,): (bool,) = sqlx::query_as(
+                "SELECT EXISTS (SELECT FROM counterfoil_ledger WHERE id = ANY ($1))",
+            )
+            .bind(spellings(id))
+            .fetch_one(self.pool())
+            .await
+            .map_err(classify)?;
             return Ok(Facts::Unknown { in_ledger });
         };
         let entry = detail.entry;
         let at = entry.ended_at.unwrap_or(entry.created_at);
         match (detail.place, entry.state.as_str()) {
-            ("history", "cancelled") => Ok(Facts::Cancelled { at, why: entry.error }),
+            ("history", "cancelled") => Ok(Facts::Cancelled {
+                at,
+                why: entry.error,
+            }),
             ("history", _) | ("parked", "delivered") => Ok(Facts::Sent { at }),
             ("parked", _) => Ok(Facts::Parked {
                 at,
@@ -130,15 +145,24 @@ impl Desk for PostgresStore {
             if done.iter().any(|d| d.0 == seq) {
                 answer.redriven.push(id);
             } else {
-                answer.refused.push((id.to_string(), "somebody else was faster".into()));
+                answer
+                    .refused
+                    .push((id.to_string(), "somebody else was faster".into()));
             }
         }
         Ok(answer)
     }
 
     async fn audit(&self) -> Result<Audit> {
-        let row: PgRow = sqlx::query(include_str!("../sql/audit.sql")).fetch_one(self.pool()).await.map_err(classify)?;
-        let count = |n: usize| row.try_get::<i64, _>(n).map(i64::cast_unsigned).map_err(classify);
+        let row: PgRow = sqlx::query(include_str!("../sql/audit.sql"))
+            .fetch_one(self.pool())
+            .await
+            .map_err(classify)?;
+        let count = |n: usize| {
+            row.try_get::<i64, _>(n)
+                .map(i64::cast_unsigned)
+                .map_err(classify)
+        };
         Ok(Audit {
             pending: count(0)?,
             sent_kept: count(1)?,
@@ -166,7 +190,10 @@ impl PostgresStore {
             .fetch_all(self.pool())
             .await
             .map_err(classify)?;
-        rows.iter().map(|row| entry(row, 0)).collect::<sqlx::Result<_>>().map_err(classify)
+        rows.iter()
+            .map(|row| entry(row, 0))
+            .collect::<sqlx::Result<_>>()
+            .map_err(classify)
     }
 
     async fn waiting_behind(&self, parked: i64) -> Result<u64> {
@@ -191,7 +218,9 @@ impl PostgresStore {
             .await
             .map_err(classify)?;
         // Settled between two looks.
-        let Some(row) = found else { return Ok(Facts::Unknown { in_ledger: false }) };
+        let Some(row) = found else {
+            return Ok(Facts::Unknown { in_ledger: false });
+        };
         pending(&row, entry).map(Facts::Pending).map_err(classify)
     }
 }
@@ -203,7 +232,9 @@ fn judge_redrive(
     match found {
         None => Err("not in the parking lot".into()),
         Some((_, _, state, _)) if state != "pending" => Err(format!("already {state}")),
-        Some((.., true)) if !confirmed => Err("its handler asked for a person's confirmation".into()),
+        Some((.., true)) if !confirmed => {
+            Err("its handler asked for a person's confirmation".into())
+        }
         Some((seq, id, ..)) => Ok((seq, MessageId::parse(&id).unwrap_or_default())),
     }
 }
@@ -246,7 +277,10 @@ fn entry(row: &PgRow, at: usize) -> sqlx::Result<Entry> {
         seq: row.try_get(at)?,
         id: row.try_get(at + 1)?,
         queue: row.try_get(at + 2)?,
-        aggregate: id.map(|id| Aggregate { kind: kind.unwrap_or_default(), id }),
+        aggregate: id.map(|id| Aggregate {
+            kind: kind.unwrap_or_default(),
+            id,
+        }),
         version: row.try_get(at + 5)?,
         event_type: row.try_get(at + 6)?,
         state: row.try_get(at + 7)?,
@@ -289,11 +323,20 @@ fn event(row: &PgRow) -> sqlx::Result<Event> {
 }
 
 fn pending(row: &PgRow, entry: Entry) -> sqlx::Result<Pending> {
-    let aggregate = entry.aggregate.as_ref().map(ToString::to_string).unwrap_or_default();
+    let aggregate = entry
+        .aggregate
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let blocker = |at: usize| -> sqlx::Result<Option<Blocker>> {
         let id: Option<String> = row.try_get(at)?;
         let (version, code) = (row.try_get(at + 1)?, row.try_get(at + 2)?);
-        Ok(id.map(|id| Blocker { id, version, aggregate: aggregate.clone(), code }))
+        Ok(id.map(|id| Blocker {
+            id,
+            version,
+            aggregate: aggregate.clone(),
+            code,
+        }))
     };
     let owner: Option<String> = row.try_get(9)?;
     let until: Option<DateTime<Utc>> = row.try_get(10)?;

@@ -48,7 +48,10 @@ pub async fn once(tx: &mut Transaction<'_, Postgres>, scope: &str, key: &str) ->
 /// the driver still says that all is well. Any statement fails in such a transaction; so the last
 /// one before the commit is this.
 pub async fn check_before_commit(tx: &mut Transaction<'_, Postgres>) -> Result<()> {
-    let (one,): (i32,) = sqlx::query_as("SELECT 1").fetch_one(&mut **tx).await.map_err(classify)?;
+    let (one,): (i32,) = sqlx::query_as("SELECT 1")
+        .fetch_one(&mut **tx)
+        .await
+        .map_err(classify)?;
     if one == 1 {
         Ok(())
     } else {
@@ -64,7 +67,10 @@ pub(crate) async fn insert(connection: &mut PgConnection, messages: &[Message]) 
         [] => Ok(()),
         [message] => {
             let sql = include_str!("../sql/enqueue_one.sql");
-            bind_one(sqlx::query(sql), message).execute(connection).await.map_err(classify)?;
+            bind_one(sqlx::query(sql), message)
+                .execute(connection)
+                .await
+                .map_err(classify)?;
             Ok(())
         }
         many => insert_many(connection, many).await,
@@ -90,13 +96,16 @@ pub(crate) async fn insert_keyed(connection: &mut PgConnection, keyed: &Keyed) -
     if done.rows_affected() == 1 {
         return Ok(Enqueued::First(message.id));
     }
-    let found: Option<(String,)> = sqlx::query_as("SELECT id FROM counterfoil_ledger WHERE scope = $1 AND key = $2")
-        .bind(scope)
-        .bind(key)
-        .fetch_optional(connection)
-        .await
-        .map_err(classify)?;
-    let first = found.and_then(|(id,)| MessageId::parse(&id)).unwrap_or(message.id);
+    let found: Option<(String,)> =
+        sqlx::query_as("SELECT id FROM counterfoil_ledger WHERE scope = $1 AND key = $2")
+            .bind(scope)
+            .bind(key)
+            .fetch_optional(connection)
+            .await
+            .map_err(classify)?;
+    let first = found
+        .and_then(|(id,)| MessageId::parse(&id))
+        .unwrap_or(message.id);
     Ok(Enqueued::Duplicate(first))
 }
 

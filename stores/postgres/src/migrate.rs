@@ -50,11 +50,21 @@ impl PostgresStore {
             return Ok(());
         }
         let mut tx = self.pool().begin().await.map_err(classify)?;
-        sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *tx).await.map_err(classify)?;
-        sqlx::raw_sql(TABLE).execute(&mut *tx).await.map_err(classify)?;
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(LOCK)
+            .execute(&mut *tx)
+            .await
+            .map_err(classify)?;
+        sqlx::raw_sql(TABLE)
+            .execute(&mut *tx)
+            .await
+            .map_err(classify)?;
         let applied = read_applied(&mut tx).await.map_err(classify)?;
         for step in schema::pending(MIGRATIONS, applied)? {
-            sqlx::raw_sql(AssertSqlSafe(step.sql)).execute(&mut *tx).await.map_err(classify)?;
+            sqlx::raw_sql(AssertSqlSafe(step.sql))
+                .execute(&mut *tx)
+                .await
+                .map_err(classify)?;
             sqlx::query("INSERT INTO counterfoil_migrations (version, oldest_reader, name) VALUES ($1, $2, $3)")
                 .bind(step.version)
                 .bind(step.oldest_reader)
@@ -68,10 +78,11 @@ impl PostgresStore {
 
     pub(crate) async fn applied(&self) -> Result<Option<Applied>> {
         let mut connection = self.pool().acquire().await.map_err(classify)?;
-        let (there,): (bool,) = sqlx::query_as("SELECT to_regclass('counterfoil_migrations') IS NOT NULL")
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(classify)?;
+        let (there,): (bool,) =
+            sqlx::query_as("SELECT to_regclass('counterfoil_migrations') IS NOT NULL")
+                .fetch_one(&mut *connection)
+                .await
+                .map_err(classify)?;
         if !there {
             return Ok(None);
         }
@@ -85,7 +96,10 @@ async fn read_applied(connection: &mut PgConnection) -> sqlx::Result<Option<Appl
             .fetch_one(connection)
             .await?;
     Ok(match found {
-        (Some(version), Some(oldest_reader)) => Some(Applied { version, oldest_reader }),
+        (Some(version), Some(oldest_reader)) => Some(Applied {
+            version,
+            oldest_reader,
+        }),
         _ => None,
     })
 }

@@ -9,8 +9,8 @@ use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::schema;
 use counterfoil_core::store::{
-    Enqueued, Fence, Keyed, Owned, Park, Read, RelayId, Result, Retention, Retry, Settled, Settlement, ShardRef,
-    ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Keyed, Owned, Park, Read, RelayId, Result, Retention, Retry, Settled,
+    Settlement, ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{ConnectOptions, Connection, Postgres, Row, Transaction};
@@ -22,7 +22,11 @@ impl Store for PostgresStore {
     fn describe(&self) -> String {
         let options = self.options();
         let database = options.get_database().unwrap_or("?");
-        format!("PostgreSQL at {}:{}/{database}", options.get_host(), options.get_port())
+        format!(
+            "PostgreSQL at {}:{}/{database}",
+            options.get_host(),
+            options.get_port()
+        )
     }
 
     fn shards(&self) -> u16 {
@@ -73,11 +77,12 @@ impl Store for PostgresStore {
     }
 
     async fn survey(&self, _relay: &RelayId, queues: &[Arc<str>]) -> Result<Survey> {
-        let members: Vec<(String, Vec<String>)> =
-            sqlx::query_as("SELECT relay, queues FROM counterfoil_relays WHERE lease_until > clock_timestamp()")
-                .fetch_all(self.pool())
-                .await
-                .map_err(classify)?;
+        let members: Vec<(String, Vec<String>)> = sqlx::query_as(
+            "SELECT relay, queues FROM counterfoil_relays WHERE lease_until > clock_timestamp()",
+        )
+        .fetch_all(self.pool())
+        .await
+        .map_err(classify)?;
         let owned: Vec<(String, i16, String, i64, bool)> = sqlx::query_as(
             "SELECT s.queue, s.shard, s.owner, s.epoch, coalesce(r.lease_until > clock_timestamp(), false)
              FROM counterfoil_shards s LEFT JOIN counterfoil_relays r ON r.relay = s.owner
@@ -87,11 +92,19 @@ impl Store for PostgresStore {
         .fetch_all(self.pool())
         .await
         .map_err(classify)?;
-        let named = |queue: String, shard: i16| ShardRef { queue: Arc::from(queue), shard: shard.cast_unsigned() };
+        let named = |queue: String, shard: i16| ShardRef {
+            queue: Arc::from(queue),
+            shard: shard.cast_unsigned(),
+        };
         Ok(Survey {
             members: members
                 .into_iter()
-                .map(|(relay, queues)| (RelayId::stored(&relay), queues.into_iter().map(Arc::from).collect()))
+                .map(|(relay, queues)| {
+                    (
+                        RelayId::stored(&relay),
+                        queues.into_iter().map(Arc::from).collect(),
+                    )
+                })
                 .collect(),
             owned: owned
                 .into_iter()
@@ -143,7 +156,10 @@ impl Store for PostgresStore {
         Ok(taken
             .into_iter()
             .map(|(queue, shard, epoch, from_dead)| Taken {
-                shard: ShardRef { queue: Arc::from(queue), shard: shard.cast_unsigned() },
+                shard: ShardRef {
+                    queue: Arc::from(queue),
+                    shard: shard.cast_unsigned(),
+                },
                 epoch,
                 from_dead,
             })
@@ -172,7 +188,11 @@ impl Store for PostgresStore {
             "UPDATE counterfoil_shards SET owner = NULL WHERE owner = $1",
             "DELETE FROM counterfoil_relays WHERE relay = $1",
         ] {
-            sqlx::query(statement).bind(relay.as_str()).execute(&mut *tx).await.map_err(classify)?;
+            sqlx::query(statement)
+                .bind(relay.as_str())
+                .execute(&mut *tx)
+                .await
+                .map_err(classify)?;
         }
         tx.commit().await.map_err(classify)
     }
@@ -188,7 +208,10 @@ impl Store for PostgresStore {
             .await
             .map_err(classify)?;
         let (rows, horizon) = rows::by_want(&found, wants.len()).map_err(classify)?;
-        Ok(Read { rows, horizon: horizon.map_or(Horizon::Unknown, Horizon::Below) })
+        Ok(Read {
+            rows,
+            horizon: horizon.map_or(Horizon::Unknown, Horizon::Below),
+        })
     }
 
     async fn read_waiting(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Waiting> {
@@ -206,10 +229,18 @@ impl Store for PostgresStore {
                 .await
                 .map_err(classify)?;
         let (rows, _) = rows::by_want(&found, wants.len()).map_err(classify)?;
-        Ok(Waiting { rows, paused: paused.into_iter().map(|p| p.0).collect() })
+        Ok(Waiting {
+            rows,
+            paused: paused.into_iter().map(|p| p.0).collect(),
+        })
     }
 
-    async fn read_lanes(&self, queue: &str, lanes: &[Aggregate], per_lane: usize) -> Result<Vec<RawRow>> {
+    async fn read_lanes(
+        &self,
+        queue: &str,
+        lanes: &[Aggregate],
+        per_lane: usize,
+    ) -> Result<Vec<RawRow>> {
         let found: Vec<PgRow> = sqlx::query(include_str!("../sql/read_lanes.sql"))
             .bind(queue)
             .bind(lanes.iter().map(|a| a.kind.as_str()).collect::<Vec<_>>())
@@ -218,18 +249,31 @@ impl Store for PostgresStore {
             .fetch_all(self.pool())
             .await
             .map_err(classify)?;
-        found.iter().map(|row| rows::decode(row).map(|r| r.row)).collect::<sqlx::Result<_>>().map_err(classify)
+        found
+            .iter()
+            .map(|row| rows::decode(row).map(|r| r.row))
+            .collect::<sqlx::Result<_>>()
+            .map_err(classify)
     }
 
-    async fn runnable_lanes(&self, queue: &str, shards: ShardSet, limit: usize) -> Result<Vec<Aggregate>> {
-        let found: Vec<(String, String)> = sqlx::query_as(include_str!("../sql/runnable_lanes.sql"))
-            .bind(queue)
-            .bind(shards.bits())
-            .bind(as_i64(limit))
-            .fetch_all(self.pool())
-            .await
-            .map_err(classify)?;
-        Ok(found.into_iter().map(|(kind, id)| Aggregate { kind, id }).collect())
+    async fn runnable_lanes(
+        &self,
+        queue: &str,
+        shards: ShardSet,
+        limit: usize,
+    ) -> Result<Vec<Aggregate>> {
+        let found: Vec<(String, String)> =
+            sqlx::query_as(include_str!("../sql/runnable_lanes.sql"))
+                .bind(queue)
+                .bind(shards.bits())
+                .bind(as_i64(limit))
+                .fetch_all(self.pool())
+                .await
+                .map_err(classify)?;
+        Ok(found
+            .into_iter()
+            .map(|(kind, id)| Aggregate { kind, id })
+            .collect())
     }
 
     async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
@@ -265,7 +309,10 @@ impl Store for PostgresStore {
         park(&mut tx, fence, &ours.park).await?;
         reroute(&mut tx, &ours).await?;
         tx.commit().await.map_err(classify)?;
-        Ok(Settled { lost: lost(fence, held), stamp: Some(stamp) })
+        Ok(Settled {
+            lost: lost(fence, held),
+            stamp: Some(stamp),
+        })
     }
 
     async fn enqueue(&self, messages: &[Keyed]) -> Result<Vec<Enqueued>> {
@@ -353,11 +400,18 @@ impl PostgresStore {
     async fn settle_sent(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled> {
         let mut connection = self.pool().acquire().await.map_err(classify)?;
         let (held, stamp) = settle_sent(&mut connection, fence, settlement).await?;
-        Ok(Settled { lost: lost(fence, held), stamp: Some(stamp) })
+        Ok(Settled {
+            lost: lost(fence, held),
+            stamp: Some(stamp),
+        })
     }
 }
 
-async fn settle_sent(connection: &mut PgConnection, fence: &Fence, s: &Settlement) -> Result<(ShardSet, u64)> {
+async fn settle_sent(
+    connection: &mut PgConnection,
+    fence: &Fence,
+    s: &Settlement,
+) -> Result<(ShardSet, u64)> {
     let sql = if s.keep_sent {
         include_str!("../sql/settle_sent_keep.sql")
     } else {
@@ -383,28 +437,51 @@ fn bind_fence<'q>(query: Query<'q>, fence: &'q Fence) -> Query<'q> {
     query
         .bind(&*fence.queue)
         .bind(fence.relay.as_str())
-        .bind(fence.shards.iter().map(|s| s.0.cast_signed()).collect::<Vec<_>>())
+        .bind(
+            fence
+                .shards
+                .iter()
+                .map(|s| s.0.cast_signed())
+                .collect::<Vec<_>>(),
+        )
         .bind(fence.shards.iter().map(|s| s.1).collect::<Vec<_>>())
 }
 
 fn held_and_stamp(row: &PgRow) -> Result<(ShardSet, u64)> {
     let held: Vec<i16> = row.try_get(0).map_err(classify)?;
     let stamp: i64 = row.try_get(1).map_err(classify)?;
-    Ok((held.into_iter().map(i16::cast_unsigned).collect(), stamp.cast_unsigned()))
+    Ok((
+        held.into_iter().map(i16::cast_unsigned).collect(),
+        stamp.cast_unsigned(),
+    ))
 }
 
 fn lost(fence: &Fence, held: ShardSet) -> Vec<u16> {
-    fence.shards.iter().map(|s| s.0).filter(|s| !held.contains(*s)).collect()
+    fence
+        .shards
+        .iter()
+        .map(|s| s.0)
+        .filter(|s| !held.contains(*s))
+        .collect()
 }
 
-async fn reschedule(tx: &mut Transaction<'_, Postgres>, fence: &Fence, retry: &[Retry]) -> Result<()> {
+async fn reschedule(
+    tx: &mut Transaction<'_, Postgres>,
+    fence: &Fence,
+    retry: &[Retry],
+) -> Result<()> {
     if retry.is_empty() {
         return Ok(());
     }
     sqlx::query(include_str!("../sql/retry.sql"))
         .bind(retry.iter().map(|r| r.seq).collect::<Vec<_>>())
         .bind(retry.iter().map(|r| millis(r.delay)).collect::<Vec<_>>())
-        .bind(retry.iter().map(|r| r.attempts.cast_signed()).collect::<Vec<_>>())
+        .bind(
+            retry
+                .iter()
+                .map(|r| r.attempts.cast_signed())
+                .collect::<Vec<_>>(),
+        )
         .bind(retry.iter().map(|r| r.code.as_str()).collect::<Vec<_>>())
         .bind(retry.iter().map(|r| clean(&r.error)).collect::<Vec<_>>())
         .bind(retry.iter().map(|r| r.id.to_string()).collect::<Vec<_>>())
@@ -415,7 +492,11 @@ async fn reschedule(tx: &mut Transaction<'_, Postgres>, fence: &Fence, retry: &[
     Ok(())
 }
 
-async fn move_to(tx: &mut Transaction<'_, Postgres>, state: &str, rows: &[(i64, u16)]) -> Result<()> {
+async fn move_to(
+    tx: &mut Transaction<'_, Postgres>,
+    state: &str,
+    rows: &[(i64, u16)],
+) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -453,7 +534,11 @@ async fn park(tx: &mut Transaction<'_, Postgres>, fence: &Fence, park: &[Park]) 
     sqlx::query(include_str!("../sql/park.sql"))
         .bind(park.iter().map(|p| p.seq).collect::<Vec<_>>())
         .bind(park.iter().map(|p| p.id.to_string()).collect::<Vec<_>>())
-        .bind(park.iter().map(|p| p.attempts.cast_signed()).collect::<Vec<_>>())
+        .bind(
+            park.iter()
+                .map(|p| p.attempts.cast_signed())
+                .collect::<Vec<_>>(),
+        )
         .bind(park.iter().map(|p| p.code.as_str()).collect::<Vec<_>>())
         .bind(park.iter().map(|p| clean(&p.error)).collect::<Vec<_>>())
         .bind(park.iter().map(|p| p.hold).collect::<Vec<_>>())
@@ -462,12 +547,20 @@ async fn park(tx: &mut Transaction<'_, Postgres>, fence: &Fence, park: &[Park]) 
         .execute(&mut **tx)
         .await
         .map_err(classify)?;
-    let follow_ups: Vec<_> = park.iter().filter_map(|p| p.follow_up.clone()).collect();
-    enqueue::insert(&mut *tx, &follow_ups).await
+    for message in park.iter().filter_map(|p| p.follow_up.clone()) {
+        // Keyed: a message that is given up twice is compensated once.
+        let key = Some(("follow-up".to_owned(), message.id.to_string()));
+        enqueue::insert_keyed(&mut *tx, &Keyed { message, key }).await?;
+    }
+    Ok(())
 }
 
 async fn reroute(tx: &mut Transaction<'_, Postgres>, s: &Settlement) -> Result<()> {
-    let copies = || s.reroute.iter().flat_map(|r| r.copies.iter().map(move |c| (r.seq, c)));
+    let copies = || {
+        s.reroute
+            .iter()
+            .flat_map(|r| r.copies.iter().map(move |c| (r.seq, c)))
+    };
     if s.reroute.is_empty() {
         return Ok(());
     }
@@ -491,7 +584,10 @@ fn names(queues: &[Arc<str>]) -> Vec<&str> {
 }
 
 fn pairs(shards: &[ShardRef]) -> (Vec<String>, Vec<i16>) {
-    shards.iter().map(|s| (s.queue.to_string(), s.shard.cast_signed())).unzip()
+    shards
+        .iter()
+        .map(|s| (s.queue.to_string(), s.shard.cast_signed()))
+        .unzip()
 }
 
 fn limits(wants: &[Want<'_>]) -> Vec<i64> {

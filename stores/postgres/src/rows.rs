@@ -46,7 +46,10 @@ pub(crate) fn decode(row: &PgRow) -> sqlx::Result<ReadRow> {
 }
 
 /// Sorts the rows of one statement to the wants that asked for them (numbered from one).
-pub(crate) fn by_want(rows: &[PgRow], wants: usize) -> sqlx::Result<(Vec<Vec<RawRow>>, Option<u64>)> {
+pub(crate) fn by_want(
+    rows: &[PgRow],
+    wants: usize,
+) -> sqlx::Result<(Vec<Vec<RawRow>>, Option<u64>)> {
     let mut sorted: Vec<Vec<RawRow>> = (0..wants).map(|_| Vec::new()).collect();
     let mut horizon = None;
     for row in rows {

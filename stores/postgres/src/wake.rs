@@ -18,7 +18,9 @@ pub(crate) struct Listener(PgListener);
 
 impl Listener {
     pub(crate) async fn open(store: &PostgresStore) -> Result<Self> {
-        let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(store.options().clone());
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .connect_lazy_with(store.options().clone());
         let mut listener = PgListener::connect_with(&pool).await.map_err(classify)?;
         listener.listen(CHANNEL).await.map_err(classify)?;
         sqlx::query("SELECT pg_notify($1, 'test')")

@@ -1,5 +1,11 @@
 //! The conformance suite on PostgreSQL. Every case has a schema of its own.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "this is test code: a surprise ends the test"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +47,13 @@ fn within(server: &str, schema: &str) -> String {
 }
 
 async fn on_server(server: &str, sql: String) {
-    let mut connection = PgConnection::connect(server).await.expect("no connection to PostgreSQL");
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+    let mut connection = PgConnection::connect(server)
+        .await
+        .expect("no connection to PostgreSQL");
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut connection)
+        .await
+        .unwrap();
     connection.close().await.unwrap();
 }
 
@@ -57,8 +68,16 @@ impl Harness for PostgresHarness {
         let url = within(&server, &schema);
         let store = PostgresStore::connect(&url).unwrap();
         store.migrate().await.unwrap();
-        let pool = PgPoolOptions::new().max_connections(8).connect_lazy(&url).unwrap();
-        Some(Self { server, schema, store, pool })
+        let pool = PgPoolOptions::new()
+            .max_connections(8)
+            .connect_lazy(&url)
+            .unwrap();
+        Some(Self {
+            server,
+            schema,
+            store,
+            pool,
+        })
     }
 
     async fn clean_up(&self) {
@@ -97,11 +116,17 @@ impl Harness for PostgresHarness {
     }
 
     async fn savepoint(&self, tx: &mut Self::Tx) {
-        sqlx::raw_sql("SAVEPOINT suite").execute(&mut **tx).await.unwrap();
+        sqlx::raw_sql("SAVEPOINT suite")
+            .execute(&mut **tx)
+            .await
+            .unwrap();
     }
 
     async fn rollback_to(&self, tx: &mut Self::Tx) {
-        sqlx::raw_sql("ROLLBACK TO SAVEPOINT suite").execute(&mut **tx).await.unwrap();
+        sqlx::raw_sql("ROLLBACK TO SAVEPOINT suite")
+            .execute(&mut **tx)
+            .await
+            .unwrap();
     }
 
     async fn commit(&self, mut tx: Self::Tx) -> Result<()> {
@@ -137,7 +162,11 @@ impl Harness for PostgresHarness {
             "UPDATE counterfoil_ledger SET created_at = created_at - $1 * interval '1 second'",
             "UPDATE counterfoil_events SET at = at - $1 * interval '1 second'",
         ] {
-            sqlx::query(sql).bind(by.as_secs_f64()).execute(&self.pool).await.unwrap();
+            sqlx::query(sql)
+                .bind(by.as_secs_f64())
+                .execute(&self.pool)
+                .await
+                .unwrap();
         }
     }
 
@@ -150,7 +179,11 @@ impl Harness for PostgresHarness {
             ),
             Fault::RowVanishes(seq) => ("DELETE FROM counterfoil_outbox WHERE seq = $1", seq),
         };
-        sqlx::query(sql).bind(seq).execute(&self.pool).await.unwrap();
+        sqlx::query(sql)
+            .bind(seq)
+            .execute(&self.pool)
+            .await
+            .unwrap();
         true
     }
 }
@@ -162,7 +195,10 @@ fn insert(row: &ForeignRow) -> QueryBuilder<Postgres> {
         return QueryBuilder::new("INSERT INTO counterfoil_outbox DEFAULT VALUES");
     }
     let names: Vec<&str> = columns.iter().map(|c| c.0).collect();
-    let mut sql = QueryBuilder::new(format!("INSERT INTO counterfoil_outbox ({}) VALUES (", names.join(", ")));
+    let mut sql = QueryBuilder::new(format!(
+        "INSERT INTO counterfoil_outbox ({}) VALUES (",
+        names.join(", ")
+    ));
     let mut values = sql.separated(", ");
     for (_, value) in columns {
         match value {

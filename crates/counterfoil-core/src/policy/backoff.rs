@@ -64,6 +64,13 @@ impl Backoff {
         })
     }
 
+    /// The same schedule with another limit; zero counts as one.
+    #[must_use]
+    pub fn with_max_attempts(mut self, max_attempts: u32) -> Self {
+        self.max_attempts = max_attempts.max(1);
+        self
+    }
+
     /// Attempts after which a message is parked.
     pub fn max_attempts(&self) -> u32 {
         self.max_attempts
@@ -91,7 +98,9 @@ impl Backoff {
         }
         let jittered = self.ceiling(failed).mul_f64(rng.f64());
         // A destination that asks for a year is not obeyed, but it is given a day.
-        let asked = asked.unwrap_or_default().min(self.cap.max(Duration::from_secs(86_400)));
+        let asked = asked
+            .unwrap_or_default()
+            .min(self.cap.max(Duration::from_secs(86_400)));
         Some(jittered.max(asked))
     }
 }
@@ -111,9 +120,15 @@ mod tests {
     fn impossible_schedules_cannot_be_built() {
         let second = Duration::from_secs(1);
 
-        assert_eq!(Backoff::new(Duration::ZERO, second, 1), Err(BackoffError::ZeroBase));
+        assert_eq!(
+            Backoff::new(Duration::ZERO, second, 1),
+            Err(BackoffError::ZeroBase)
+        );
         assert!(Backoff::new(second, Duration::from_millis(1), 1).is_err());
-        assert_eq!(Backoff::new(second, second, 0), Err(BackoffError::NoAttempts));
+        assert_eq!(
+            Backoff::new(second, second, 0),
+            Err(BackoffError::NoAttempts)
+        );
     }
 
     #[test]

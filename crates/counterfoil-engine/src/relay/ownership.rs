@@ -80,8 +80,15 @@ impl Relay {
             for (shard, epoch) in ours {
                 if !queue.shards.contains_key(&shard) {
                     // Taken, but the answer did not reach us.
-                    let shard = ShardRef { queue: Arc::clone(queue.name()), shard };
-                    queue.took(&Taken { shard, epoch, from_dead: true });
+                    let shard = ShardRef {
+                        queue: Arc::clone(queue.name()),
+                        shard,
+                    };
+                    queue.took(&Taken {
+                        shard,
+                        epoch,
+                        from_dead: true,
+                    });
                 }
             }
         }
@@ -97,7 +104,11 @@ impl Relay {
             return;
         }
         for taken in &taken {
-            if let Some(queue) = self.queues.iter_mut().find(|q| *q.name() == taken.shard.queue) {
+            if let Some(queue) = self
+                .queues
+                .iter_mut()
+                .find(|q| *q.name() == taken.shard.queue)
+            {
                 queue.took(taken);
             }
         }
@@ -117,7 +128,10 @@ impl Relay {
         for queue in &mut self.queues {
             for shard in queue.left(now) {
                 queue.shards.remove(&shard);
-                given.push(ShardRef { queue: Arc::clone(queue.name()), shard });
+                given.push(ShardRef {
+                    queue: Arc::clone(queue.name()),
+                    shard,
+                });
             }
         }
         if given.is_empty() {
@@ -163,7 +177,8 @@ impl Relay {
         for queue in &self.queues {
             #[expect(clippy::cast_precision_loss, reason = "at most 64")]
             let owned = queue.shards.len() as f64;
-            metrics::gauge!("counterfoil_owned_shards", "queue" => queue.name().to_string()).set(owned);
+            metrics::gauge!("counterfoil_owned_shards", "queue" => queue.name().to_string())
+                .set(owned);
         }
     }
 }
@@ -171,7 +186,9 @@ impl Relay {
 fn by_queue(shards: &[ShardRef]) -> BTreeMap<Arc<str>, ShardSet> {
     let mut map: BTreeMap<Arc<str>, ShardSet> = BTreeMap::new();
     for shard in shards {
-        map.entry(Arc::clone(&shard.queue)).or_default().insert(shard.shard);
+        map.entry(Arc::clone(&shard.queue))
+            .or_default()
+            .insert(shard.shard);
     }
     map
 }

@@ -11,7 +11,7 @@ use counterfoil_core::{Code, Outcome};
 use super::{Asked, Done, Relay, SCAN_LANES};
 use crate::lanes::{Batch, ReadNo, Source};
 use crate::lifecycle::UNROUTED;
-use crate::publish;
+use crate::publish::{self, Offered};
 use crate::queue::Consequence;
 
 /// How long a message that no route wants waits before it is looked at again.
@@ -67,22 +67,53 @@ impl Relay {
         self.reading = true;
         let no = self.begin_read();
         let store = Arc::clone(&self.store);
-        let wants: Vec<(Arc<str>, ShardSet)> =
-            asked.iter().map(|a| (Arc::clone(self.queues[a.queue].name()), self.queues[a.queue].active())).collect();
-        let skip: Vec<i64> = asked.iter().flat_map(|a| self.queues[a.queue].lanes.known()).collect();
+        let wants: Vec<(Arc<str>, ShardSet)> = asked
+            .iter()
+            .map(|a| {
+                (
+                    Arc::clone(self.queues[a.queue].name()),
+                    self.queues[a.queue].active(),
+                )
+            })
+            .collect();
+        let known = asked.iter().flat_map(|a| {
+            self.queues[a.queue]
+                .lanes
+                .known()
+                .filter(|seq| *seq > a.from)
+        });
+        let skip: Vec<i64> = known.collect();
         self.ops.spawn(async move {
             let begun = Instant::now();
             let wants: Vec<Want<'_>> = wants
                 .iter()
                 .zip(&asked)
-                .map(|((queue, shards), a)| Want { queue, shards: *shards, after: a.from, limit: a.limit })
+                .map(|((queue, shards), a)| Want {
+                    queue,
+                    shards: *shards,
+                    after: a.from,
+                    limit: a.limit,
+                })
                 .collect();
             let result = store.read(&wants, &skip).await;
-            Done::Read { no, asked, took: begun.elapsed(), rescan, result }
+            Done::Read {
+                no,
+                asked,
+                took: begun.elapsed(),
+                rescan,
+                result,
+            }
         });
     }
 
-    pub(super) fn read_done(&mut self, no: ReadNo, asked: &[Asked], took: Duration, rescan: bool, result: Result<Read>) {
+    pub(super) fn read_done(
+        &mut self,
+        no: ReadNo,
+        asked: &[Asked],
+        took: Duration,
+        rescan: bool,
+        result: Result<Read>,
+    ) {
         self.reading = false;
         let read = match result {
             Ok(read) => read,
@@ -106,7 +137,12 @@ impl Relay {
                 queue.suspects = 0;
             }
             if asked.generation == queue.generation {
-                queue.mark.after_read(asked.from, rows.last().map(|r| r.seq), complete, read.horizon);
+                queue.mark.after_read(
+                    asked.from,
+                    rows.last().map(|r| r.seq),
+                    complete,
+                    read.horizon,
+                );
             }
             for row in rows {
                 self.arrive(asked.queue, row, no);
@@ -118,7 +154,12 @@ impl Relay {
     fn arrive(&mut self, queue: usize, row: RawRow, no: ReadNo) {
         let queue = &mut self.queues[queue];
         // Rows of shards that were lost meanwhile are the new owner's.
-        let Some(epoch) = queue.epoch(row.shard).filter(|_| queue.active().contains(row.shard)) else { return };
+        let Some(epoch) = queue
+            .epoch(row.shard)
+            .filter(|_| queue.active().contains(row.shard))
+        else {
+            return;
+        };
         let (early, behind) = (row.early, row.behind);
         let delivery = row.into_delivery(queue.name(), epoch);
         if early && delivery.state == RowState::New && delivery.defect.is_none() {
@@ -136,7 +177,9 @@ impl Relay {
         if self.tending || now < self.next_tend || !self.store_open(now) {
             return;
         }
-        let asked: Vec<usize> = (0..self.queues.len()).filter(|q| !self.queues[*q].shards.is_empty()).collect();
+        let asked: Vec<usize> = (0..self.queues.len())
+            .filter(|q| !self.queues[*q].shards.is_empty())
+            .collect();
         self.next_tend = now + self.settings.poll;
         if asked.is_empty() {
             return;
@@ -148,14 +191,27 @@ impl Relay {
         let wants: Vec<(Arc<str>, ShardSet, usize)> = asked
             .iter()
             .map(|q| &self.queues[*q])
-            // Retries have a small share of the memory of their own: a backlog must not keep them out.
-            .map(|q| (Arc::clone(q.name()), q.active(), q.room(&self.settings, now).clamp(64, batch)))
+            .map(|q| {
+                (
+                    Arc::clone(q.name()),
+                    q.active(),
+                    q.reserve(&self.settings, now).min(batch),
+                )
+            })
             .collect();
-        let skip: Vec<i64> = asked.iter().flat_map(|q| self.queues[*q].lanes.known()).collect();
+        let skip: Vec<i64> = asked
+            .iter()
+            .flat_map(|q| self.queues[*q].lanes.known())
+            .collect();
         self.ops.spawn(async move {
             let wants: Vec<Want<'_>> = wants
                 .iter()
-                .map(|(queue, shards, limit)| Want { queue, shards: *shards, after: 0, limit: *limit })
+                .map(|(queue, shards, limit)| Want {
+                    queue,
+                    shards: *shards,
+                    after: 0,
+                    limit: *limit,
+                })
                 .collect();
             let result = store.read_waiting(&wants, &skip).await;
             Done::Waiting { no, asked, result }
@@ -223,21 +279,37 @@ impl Relay {
     fn start_refill(&mut self, index: usize, now: Instant) {
         let open = self.store_open(now);
         let queue = &mut self.queues[index];
-        if queue.refill.is_empty() || queue.refilling || !open {
+        let room = queue.reserve(&self.settings, now) / self.settings.lane;
+        let n = queue.refill.len().min(LANES_AT_ONCE).min(room);
+        if n == 0 || queue.refilling || !open {
             return;
         }
         queue.refilling = true;
-        let n = queue.refill.len().min(LANES_AT_ONCE);
         let asked: Vec<Aggregate> = queue.refill.drain(..n).collect();
-        let (store, name, lane) = (Arc::clone(&self.store), Arc::clone(queue.name()), self.settings.lane);
+        let (store, name, lane) = (
+            Arc::clone(&self.store),
+            Arc::clone(queue.name()),
+            self.settings.lane,
+        );
         let no = self.begin_read();
         self.ops.spawn(async move {
             let result = store.read_lanes(&name, &asked, lane).await;
-            Done::Lanes { no, queue: index, asked, result }
+            Done::Lanes {
+                no,
+                queue: index,
+                asked,
+                result,
+            }
         });
     }
 
-    pub(super) fn lanes_done(&mut self, no: ReadNo, index: usize, asked: &[Aggregate], result: Result<Vec<RawRow>>) {
+    pub(super) fn lanes_done(
+        &mut self,
+        no: ReadNo,
+        index: usize,
+        asked: &[Aggregate],
+        result: Result<Vec<RawRow>>,
+    ) {
         let queue = &mut self.queues[index];
         queue.refilling = false;
         let (rows, error) = match result {
@@ -248,7 +320,11 @@ impl Relay {
         let rows = rows.map(|rows| {
             rows.into_iter()
                 .filter(|row| active.contains(row.shard))
-                .filter_map(|row| queue.epoch(row.shard).map(|epoch| row.into_delivery(queue.name(), epoch)))
+                .filter_map(|row| {
+                    queue
+                        .epoch(row.shard)
+                        .map(|epoch| row.into_delivery(queue.name(), epoch))
+                })
                 .collect()
         });
         queue.lanes.refilled(asked, rows, no);
@@ -263,7 +339,11 @@ impl Relay {
         let live = self.deadline().is_some_and(|until| now < until);
         while live && !self.stopping && self.queues[index].may_publish(now) {
             let alone = self.queues[index].suspects > 0;
-            let max = if alone { 1 } else { self.queues[index].caps.max_batch };
+            let max = if alone {
+                1
+            } else {
+                self.queues[index].caps.max_batch
+            };
             let batch = self.queues[index].lanes.next_batch(max);
             let batch = self.sort_out(index, batch);
             if batch.is_empty() {
@@ -280,7 +360,9 @@ impl Relay {
         for mut delivery in batch {
             let queue = &mut self.queues[index];
             if let Some(defect) = delivery.defect.take() {
-                let park = queue.park(&delivery, Code::VALIDATION_ERROR, defect, false);
+                let mut park = queue.park(&delivery, Code::VALIDATION_ERROR, defect, false);
+                // It was never offered to anybody.
+                park.attempts = delivery.attempt - 1;
                 queue.lanes.park(&delivery, park);
             } else if unrouted {
                 let targets = self.routes.queues(&delivery.event_type);
@@ -288,7 +370,10 @@ impl Relay {
                     [] => Vec::new(),
                     // One destination: the message keeps its id.
                     [one] => vec![(delivery.id, (*one).to_owned())],
-                    many => many.iter().map(|q| (delivery.id.derive(q), (*q).to_owned())).collect(),
+                    many => many
+                        .iter()
+                        .map(|q| (delivery.id.derive(q), (*q).to_owned()))
+                        .collect(),
                 };
                 if copies.is_empty() {
                     queue.lanes.deferred(&delivery, NO_ROUTE_PAUSE);
@@ -308,28 +393,41 @@ impl Relay {
         queue.publishing += 1;
         let destination = Arc::clone(&queue.spec.destination);
         let timeout = queue.caps.timeout;
-        if let (true, Some(delivery)) = (alone, batch.pop()) {
+        if alone && let Some(delivery) = batch.pop() {
             queue.suspects -= 1;
             let shards = [delivery.shard].into_iter().collect();
             let fence = self.queues[index].fence(&self.relay_id(), shards);
             let store = Arc::clone(&self.store);
             self.ops.spawn(async move {
-                let outcomes = publish::publish_suspect(store, fence, destination, delivery, timeout).await;
-                Done::Published { queue: index, outcomes, suspect: true }
+                let outcomes =
+                    publish::publish_suspect(store, fence, destination, delivery, timeout).await;
+                Done::Published {
+                    queue: index,
+                    outcomes,
+                    suspect: true,
+                }
             });
         } else {
             self.ops.spawn(async move {
                 let outcomes = publish::publish(destination, batch, timeout).await;
-                Done::Published { queue: index, outcomes, suspect: false }
+                Done::Published {
+                    queue: index,
+                    outcomes,
+                    suspect: false,
+                }
             });
         }
     }
 
-    pub(super) fn published(&mut self, index: usize, outcomes: Vec<(Delivery, Outcome)>, suspect: bool) {
+    pub(super) fn published(&mut self, index: usize, outcomes: Vec<Offered>, suspect: bool) {
         let queue = &mut self.queues[index];
         queue.publishing -= 1;
         let (mut stored, mut consequence) = (0, Consequence::Nothing);
         for (delivery, outcome) in outcomes {
+            let Some(outcome) = outcome else {
+                queue.lanes.forget(&delivery);
+                continue;
+            };
             match &outcome {
                 Outcome::Stored => stored += 1,
                 other => {
@@ -345,9 +443,13 @@ impl Relay {
                 consequence = next;
             }
         }
-        metrics::counter!("counterfoil_delivered_total", "queue" => queue.name().to_string()).increment(stored);
+        metrics::counter!("counterfoil_delivered_total", "queue" => queue.name().to_string())
+            .increment(stored);
         if suspect && queue.suspects == 0 {
-            tracing::info!(queue = &**queue.name(), "what the dead relay left has been tried one by one");
+            tracing::info!(
+                queue = &**queue.name(),
+                "what the dead relay left has been tried one by one"
+            );
         }
         if suspect && !queue.lanes.has_ready() && queue.lanes.len() <= 1 {
             // Nothing more was left behind.
@@ -365,22 +467,37 @@ impl Relay {
                 tracing::info!(queue = &*name, "the destination answers again");
                 self.ops.spawn(async move {
                     let result = store.note_unavailable(&name, false).await;
-                    Done::Unavailable { queue: index, result }
+                    Done::Unavailable {
+                        queue: index,
+                        result,
+                    }
                 });
             }
             Consequence::Unavailable => {
                 if queue.unavailable == 0 {
-                    tracing::warn!(queue = &*name, destination = queue.spec.destination.describe(), "nobody answers");
+                    tracing::warn!(
+                        queue = &*name,
+                        destination = queue.spec.destination.describe(),
+                        "nobody answers"
+                    );
                 }
                 queue.cool_down(Instant::now(), &mut self.rng);
                 self.ops.spawn(async move {
                     let result = store.note_unavailable(&name, true).await;
-                    Done::Unavailable { queue: index, result }
+                    Done::Unavailable {
+                        queue: index,
+                        result,
+                    }
                 });
             }
             Consequence::Pause(reason) => {
-                tracing::error!(queue = &*name, reason, "the destination refuses everything: the queue is paused");
-                metrics::counter!("counterfoil_paused_total", "queue" => name.to_string()).increment(1);
+                tracing::error!(
+                    queue = &*name,
+                    reason,
+                    "the destination refuses everything: the queue is paused"
+                );
+                metrics::counter!("counterfoil_paused_total", "queue" => name.to_string())
+                    .increment(1);
                 queue.paused = true;
                 queue.lanes.drop_waiting();
                 self.ops.spawn(async move {
@@ -393,7 +510,10 @@ impl Relay {
 
     pub(super) fn noted_unavailable(&mut self, index: usize, result: Result<Option<Duration>>) {
         match result {
-            Err(error) => tracing::warn!(error = error.one_line(), "could not note that nobody answers"),
+            Err(error) => tracing::warn!(
+                error = error.one_line(),
+                "could not note that nobody answers"
+            ),
             Ok(since) => {
                 let over = since.is_some_and(|s| s >= self.settings.patience);
                 self.queues[index].patience_over = over;
@@ -412,7 +532,9 @@ impl Relay {
             Some(_) => queue.unsettled.take().map(|u| u.0),
             None => None,
         };
-        let Some(mut batch) = again.or_else(|| queue.lanes.take_settlement()) else { return };
+        let Some(mut batch) = again.or_else(|| queue.lanes.take_settlement()) else {
+            return;
+        };
         batch.settlement.keep_sent = self.settings.keep_sent;
         queue.settling = true;
         let shards: ShardSet = batch.settlement.rows().map(|r| r.1).collect();
@@ -421,11 +543,22 @@ impl Relay {
         let store = Arc::clone(&self.store);
         self.ops.spawn(async move {
             let result = store.settle(&fence, &batch.settlement).await;
-            Done::Settled { queue: index, front, batch, result }
+            Done::Settled {
+                queue: index,
+                front,
+                batch,
+                result,
+            }
         });
     }
 
-    pub(super) fn settled(&mut self, index: usize, front: i64, batch: Batch, result: Result<Settled>) {
+    pub(super) fn settled(
+        &mut self,
+        index: usize,
+        front: i64,
+        batch: Batch,
+        result: Result<Settled>,
+    ) {
         let next_read = self.next_read;
         let queue = &mut self.queues[index];
         queue.settling = false;
@@ -442,12 +575,21 @@ impl Relay {
         queue.mark.after_settle(front, settled.stamp);
         if !settled.lost.is_empty() {
             tracing::warn!(queue = &**queue.name(), shards = ?settled.lost, "settled too late: shards were lost");
-            metrics::counter!("counterfoil_fenced_total", "queue" => queue.name().to_string()).increment(1);
+            metrics::counter!("counterfoil_fenced_total", "queue" => queue.name().to_string())
+                .increment(1);
             queue.lost(settled.lost.into_iter().collect());
         }
         if !batch.settlement.retry.is_empty() {
-            let soonest = batch.settlement.retry.iter().map(|r| r.delay).min().unwrap_or_default();
-            self.next_tend = self.next_tend.min(Instant::now() + soonest + Duration::from_millis(1));
+            let soonest = batch
+                .settlement
+                .retry
+                .iter()
+                .map(|r| r.delay)
+                .min()
+                .unwrap_or_default();
+            self.next_tend = self
+                .next_tend
+                .min(Instant::now() + soonest + Duration::from_millis(1));
         }
         let due = queue.lanes.settled(batch, next_read);
         queue.refill.extend(due);

@@ -1,0 +1,107 @@
+//! How long a message takes from commit to delivery.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use counterfoil_core::{Capabilities, Delivery, Destination, MessageId, Outcome};
+use tokio::time::MissedTickBehavior;
+
+use crate::drain;
+use crate::subject::Subject;
+
+#[derive(Default)]
+struct Clock {
+    committed: HashMap<MessageId, Instant>,
+    delivered: HashMap<MessageId, Instant>,
+}
+
+#[derive(Default)]
+struct Stopwatch(Mutex<Clock>);
+
+impl Stopwatch {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Clock> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Destination for Stopwatch {
+    fn describe(&self) -> String {
+        "stopwatch".into()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_batch: 500,
+            concurrency: 4,
+            timeout: Some(Duration::from_secs(5)),
+        }
+    }
+
+    async fn publish(&self, batch: &[Delivery]) -> Vec<Outcome> {
+        let now = Instant::now();
+        let mut clock = self.lock();
+        for delivery in batch {
+            clock.delivered.insert(delivery.id, now);
+        }
+        vec![Outcome::Stored; batch.len()]
+    }
+}
+
+/// Sends at a steady rate for a while; answers the time from commit to delivery of each message.
+pub async fn at_rate(
+    subject: Arc<dyn Subject>,
+    per_second: u32,
+    for_time: Duration,
+) -> anyhow::Result<Vec<Duration>> {
+    const PRODUCERS: u32 = 8;
+    let watch = Arc::new(Stopwatch::default());
+    let engine = drain::engine(&*subject, Arc::clone(&watch) as Arc<dyn Destination>).await?;
+    let end = Instant::now() + for_time;
+    let mut producers = tokio::task::JoinSet::new();
+    for producer in 0..PRODUCERS {
+        let (subject, watch, nudge) = (Arc::clone(&subject), Arc::clone(&watch), engine.nudge());
+        producers.spawn(async move {
+            let mut ticks = tokio::time::interval(Duration::from_secs(1) * PRODUCERS / per_second);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            let mut n = i64::from(producer);
+            while Instant::now() < end {
+                ticks.tick().await;
+                let id = MessageId::new();
+                subject.transaction(id, n).await?;
+                watch.lock().committed.insert(id, Instant::now());
+                nudge.nudge();
+                n += i64::from(PRODUCERS);
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = producers.join_next().await {
+        done??;
+    }
+    let limit = Instant::now() + Duration::from_secs(10);
+    while watch.lock().delivered.len() < watch.lock().committed.len() && Instant::now() < limit {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    engine.stop().await;
+    let clock = watch.lock();
+    anyhow::ensure!(
+        clock.delivered.len() == clock.committed.len(),
+        "some messages never arrived"
+    );
+    // The first tenth warms up statements, plans and connections.
+    let mut times: Vec<(Instant, Duration)> = clock
+        .committed
+        .iter()
+        .filter_map(|(id, at)| {
+            clock
+                .delivered
+                .get(id)
+                .map(|d| (*at, d.saturating_duration_since(*at)))
+        })
+        .collect();
+    times.sort_unstable_by_key(|t| t.0);
+    Ok(times.iter().skip(times.len() / 10).map(|t| t.1).collect())
+}

@@ -1,0 +1,71 @@
+//! Benchmarks of Counterfoil.
+//!
+//! # Promise
+//! Every figure stands next to a baseline that was measured in the same run on the same machine,
+//! the two interleaved; what is reported first is their ratio. Nothing here talks to anything but
+//! the database that it was given.
+
+pub mod drain;
+pub mod latency;
+pub mod subject;
+
+use std::time::Duration;
+
+/// The middle of some measurements.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}
+
+/// The value below which this part of the measurements lies, in milliseconds.
+pub fn percentile(values: &mut [Duration], part: f64) -> f64 {
+    values.sort_unstable();
+    if values.is_empty() {
+        return 0.0;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index"
+    )]
+    let at = ((values.len() - 1) as f64 * part).round() as usize;
+    values[at].as_secs_f64() * 1_000.0
+}
+
+/// Memory of this process in MB: now, or at its highest.
+pub fn memory_mb(field: &str) -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status
+        .lines()
+        .find(|l| l.starts_with(field))
+        .unwrap_or_default();
+    let kb: f64 = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0.0);
+    kb / 1_024.0
+}
+
+/// Forgets the highest memory so far.
+pub fn reset_peak_memory() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// CPU time that this process has used.
+pub fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: u64 = after
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|n| n.parse::<u64>().ok())
+        .sum();
+    Duration::from_millis(ticks * 10)
+}

@@ -1,0 +1,202 @@
+//! The operator's side.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use counterfoil_core::desk::{Audit, Desk, Detail, Entry, Event, Filter, QueueStats, Redriven};
+use counterfoil_core::explain::Facts;
+use counterfoil_core::message::MessageId;
+use counterfoil_core::row::RowState;
+use counterfoil_core::store::{Result, Store};
+
+use super::MemoryStore;
+use super::looking::{page, parked_entry, pending_entry, same};
+use super::settle::event;
+use super::state::{Ended, Parked, Row, State};
+
+#[async_trait]
+impl Desk for MemoryStore {
+    async fn stats(&self) -> Result<Vec<QueueStats>> {
+        Ok(self.lock().stats(self.clock().now()))
+    }
+
+    async fn outbox(&self, filter: &Filter) -> Result<Vec<Entry>> {
+        let state = self.lock();
+        Ok(page(state.outbox.values().map(pending_entry), filter, None))
+    }
+
+    async fn parked(&self, filter: &Filter) -> Result<Vec<Entry>> {
+        let state = self.lock();
+        Ok(page(
+            state.parked.values().map(parked_entry),
+            filter,
+            Some("pending"),
+        ))
+    }
+
+    async fn show(&self, id: &str) -> Result<Option<Detail>> {
+        Ok(self.lock().show(id))
+    }
+
+    async fn facts(&self, id: &str) -> Result<Facts> {
+        Ok(self.lock().facts(id, self.clock().now()))
+    }
+
+    async fn pause_queue(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
+        Store::pause(self, queue, reason, by).await
+    }
+
+    async fn resume_queue(&self, queue: &str, _by: &str) -> Result<bool> {
+        let mut state = self.lock();
+        Ok(state
+            .queues
+            .get_mut(queue)
+            .and_then(|q| q.paused.take())
+            .is_some())
+    }
+
+    async fn cancel(&self, id: &str, reason: &str, by: &str) -> Result<bool> {
+        let (mut state, now) = (self.lock(), self.clock().now());
+        let found: Vec<i64> = state
+            .outbox
+            .values()
+            .filter(|row| row.is(id))
+            .map(|row| row.seq)
+            .collect();
+        for seq in &found {
+            state.cancel(*seq, reason, by, now);
+        }
+        Ok(!found.is_empty())
+    }
+
+    async fn redrive(&self, ids: &[String], confirmed: bool, by: &str) -> Result<Redriven> {
+        let (mut state, now) = (self.lock(), self.clock().now());
+        let mut answer = Redriven::default();
+        let mut chosen: Vec<(i64, MessageId)> = Vec::new();
+        for id in ids {
+            match state.judge_redrive(id, confirmed) {
+                Ok(found) => chosen.push(found),
+                Err(reason) => answer.refused.push((id.clone(), reason)),
+            }
+        }
+        chosen.sort_unstable();
+        chosen.dedup();
+        for (seq, id) in chosen {
+            state.redrive(seq, by, now);
+            answer.redriven.push(id);
+        }
+        Ok(answer)
+    }
+
+    async fn audit(&self) -> Result<Audit> {
+        Ok(self.lock().audit())
+    }
+}
+
+impl State {
+    fn cancel(&mut self, seq: i64, reason: &str, by: &str, now: DateTime<Utc>) {
+        let Some(row) = self.outbox.remove(&seq) else {
+            return;
+        };
+        let record = self.parked.get_mut(&seq).filter(|p| p.state == "redriven");
+        if let Some(record) = record {
+            // Nobody waits any longer for a message that will not come.
+            record.state = "ignored";
+            record.updated_at = now;
+        }
+        let detail = Some(format!("{reason} (by {by})"));
+        self.history.insert(
+            seq,
+            Ended {
+                row,
+                state: "cancelled",
+                detail,
+                at: now,
+            },
+        );
+        let event = Event {
+            detail: Some(reason.to_owned()),
+            ..event("cancelled", by, now)
+        };
+        self.note(seq, event);
+    }
+
+    fn judge_redrive(&self, id: &str, confirmed: bool) -> Result<(i64, MessageId), String> {
+        let named = || self.parked.values().filter(|p| same(&p.id.to_string(), id));
+        let found = named()
+            .find(|p| p.state == "pending")
+            .or_else(|| named().next());
+        match found {
+            None => Err("not in the parking lot".into()),
+            Some(p) if p.state != "pending" => Err(format!("already {}", p.state)),
+            Some(p) if p.confirm && !confirmed => {
+                Err("its handler asked for a person's confirmation".into())
+            }
+            Some(p) => Ok((p.row.seq, p.id)),
+        }
+    }
+
+    fn redrive(&mut self, seq: i64, by: &str, now: DateTime<Utc>) {
+        let Some(record) = self.parked.get_mut(&seq) else {
+            return;
+        };
+        record.state = "redriven";
+        record.updated_at = now;
+        let mut row = record.row.clone();
+        row.columns.id = Some(record.id.to_string());
+        row.state = RowState::Retrying;
+        row.attempts = 0;
+        row.crashes = 0;
+        row.redriven = true;
+        row.available_at = Some(now);
+        self.outbox.insert(seq, row);
+        self.note(seq, event("redriven", by, now));
+    }
+
+    fn audit(&self) -> Audit {
+        let ended = |state| self.history.values().filter(|e| e.state == state).count() as u64;
+        let lot = |state| self.parked.values().filter(|p| p.state == state).count() as u64;
+        let stands = |id: MessageId| {
+            self.outbox.values().any(|row| row.message_id() == id)
+                || self.parked.values().any(|p| p.id == id)
+                || self.history.values().any(|e| e.row.message_id() == id)
+        };
+        let lost = |p: &&Parked| p.state == "redriven" && !self.outbox.contains_key(&p.row.seq);
+        let orphan = |row: &&Row| {
+            row.state == RowState::Held
+                && row.lane().is_none_or(|lane| {
+                    !self
+                        .same_lane(row.queue(), &lane)
+                        .any(|other| other.seq < row.seq)
+                        && self.holder(row.queue(), &lane).is_none()
+                })
+        };
+        Audit {
+            pending: self.outbox.len() as u64,
+            sent_kept: ended("sent"),
+            cancelled: ended("cancelled"),
+            parked: lot("pending"),
+            ignored: lot("ignored"),
+            ledger: self.ledger.len() as u64,
+            in_two_places: self.in_two_places(),
+            redriven_lost: self.parked.values().filter(lost).count() as u64,
+            ledger_missing: self.ledger.values().filter(|e| !stands(e.id)).count() as u64,
+            held_orphans: self.outbox.values().filter(orphan).count() as u64,
+        }
+    }
+
+    fn in_two_places(&self) -> u64 {
+        let also_ended = self
+            .outbox
+            .keys()
+            .filter(|seq| self.history.contains_key(seq))
+            .count();
+        let lot = |seq: &i64| self.parked.get(seq).map(|p| p.state);
+        let also_parked = self
+            .outbox
+            .keys()
+            .filter(|s| lot(s).is_some_and(|s| s != "redriven"));
+        let undecided = |seq: &&i64| matches!(lot(seq), Some("pending" | "redriven"));
+        let ended_and_parked = self.history.keys().filter(undecided).count();
+        (also_ended + also_parked.count() + ended_and_parked) as u64
+    }
+}

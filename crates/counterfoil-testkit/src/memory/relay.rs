@@ -1,0 +1,179 @@
+//! The engine's side.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil_core::mark::Horizon;
+use counterfoil_core::message::Aggregate;
+use counterfoil_core::row::RawRow;
+use counterfoil_core::store::{
+    Enqueued, Fence, Keyed, Read, RelayId, Result, Retention, Settled, Settlement, ShardRef,
+    ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+};
+use tokio::sync::watch;
+
+use super::MemoryStore;
+use super::state::SHARDS;
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn describe(&self) -> String {
+        "memory".into()
+    }
+
+    fn shards(&self) -> u16 {
+        SHARDS
+    }
+
+    async fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn migrate(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn join(&self, relay: &RelayId, queues: &[Arc<str>], lease: Duration) -> Result<()> {
+        self.lock().join(relay, queues, lease, self.clock().now());
+        Ok(())
+    }
+
+    async fn heartbeat(&self, relay: &RelayId, lease: Duration) -> Result<bool> {
+        Ok(self.lock().heartbeat(relay, lease, self.clock().now()))
+    }
+
+    async fn survey(&self, _relay: &RelayId, queues: &[Arc<str>]) -> Result<Survey> {
+        Ok(self.lock().survey(queues, self.clock().now()))
+    }
+
+    async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {
+        Ok(self.lock().take(relay, wanted, self.clock().now()))
+    }
+
+    async fn give(&self, relay: &RelayId, given: &[ShardRef]) -> Result<()> {
+        self.lock().give(relay, given);
+        Ok(())
+    }
+
+    async fn leave(&self, relay: &RelayId) -> Result<()> {
+        self.lock().leave(relay);
+        Ok(())
+    }
+
+    async fn read(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
+        let (state, now) = (self.lock(), self.clock().now());
+        Ok(Read {
+            rows: wants
+                .iter()
+                .map(|want| state.read(want, skip, now))
+                .collect(),
+            horizon: Horizon::Below(state.horizon()),
+        })
+    }
+
+    async fn read_waiting(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Waiting> {
+        let (state, now) = (self.lock(), self.clock().now());
+        let paused = state.queues.iter().filter(|(_, q)| q.paused.is_some());
+        Ok(Waiting {
+            rows: wants
+                .iter()
+                .map(|want| state.read_waiting(want, skip, now))
+                .collect(),
+            paused: paused.map(|(name, _)| name.clone()).collect(),
+        })
+    }
+
+    async fn read_lanes(
+        &self,
+        queue: &str,
+        lanes: &[Aggregate],
+        per_lane: usize,
+    ) -> Result<Vec<RawRow>> {
+        Ok(self.lock().read_lanes(queue, lanes, per_lane))
+    }
+
+    async fn runnable_lanes(
+        &self,
+        queue: &str,
+        shards: ShardSet,
+        limit: usize,
+    ) -> Result<Vec<Aggregate>> {
+        Ok(self.lock().runnable_lanes(queue, shards, limit))
+    }
+
+    async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
+        let mut state = self.lock();
+        let held = state.holding(fence);
+        let row = state
+            .outbox
+            .get_mut(&seq)
+            .filter(|row| held.contains(row.shard()));
+        Ok(row.map(|row| {
+            row.crashes += 1;
+            row.crashes
+        }))
+    }
+
+    async fn settle(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled> {
+        Ok(self.lock().settle(fence, settlement, self.clock().now()))
+    }
+
+    async fn enqueue(&self, messages: &[Keyed]) -> Result<Vec<Enqueued>> {
+        let mut tx = self.begin();
+        let mut answers = Vec::with_capacity(messages.len());
+        for keyed in messages {
+            answers.push(tx.enqueue_keyed(keyed).await?);
+        }
+        tx.commit().await?;
+        Ok(answers)
+    }
+
+    async fn note_unavailable(&self, queue: &str, unavailable: bool) -> Result<Option<Duration>> {
+        let (mut state, now) = (self.lock(), self.clock().now());
+        let noted = &mut state
+            .queues
+            .entry(queue.to_owned())
+            .or_default()
+            .unavailable_since;
+        if !unavailable {
+            *noted = None;
+            return Ok(None);
+        }
+        let since = *noted.get_or_insert(now);
+        Ok(Some((now - since).to_std().unwrap_or_default()))
+    }
+
+    async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
+        let mut state = self.lock();
+        let paused = &mut state.queues.entry(queue.to_owned()).or_default().paused;
+        paused.get_or_insert_with(|| (reason.to_owned(), by.to_owned()));
+        Ok(())
+    }
+
+    async fn sweep(&self, retention: &Retention) -> Result<u64> {
+        Ok(self.lock().sweep(retention, self.clock().now()))
+    }
+
+    async fn announce(&self) -> Result<()> {
+        self.inner.committed.send_modify(|n| *n += 1);
+        Ok(())
+    }
+
+    async fn listen(&self) -> Result<Option<Box<dyn Wake>>> {
+        Ok(Some(Box::new(Listener(self.inner.committed.subscribe()))))
+    }
+}
+
+struct Listener(watch::Receiver<u64>);
+
+#[async_trait]
+impl Wake for Listener {
+    async fn wait(&mut self) -> Result<()> {
+        if self.0.changed().await.is_err() {
+            // The store is gone: nothing will ever be committed.
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! What becomes of rows.
+
+use chrono::{DateTime, Utc};
+use counterfoil_core::desk::Event;
+use counterfoil_core::row::RowState;
+use counterfoil_core::store::{
+    Fence, Park, RelayId, Reroute, Retention, Retry, Settled, Settlement,
+};
+
+use super::clock::span;
+use super::state::{Columns, Ended, Parked, Row, State};
+
+impl State {
+    pub(super) fn settle(
+        &mut self,
+        fence: &Fence,
+        all: &Settlement,
+        now: DateTime<Utc>,
+    ) -> Settled {
+        let held = self.holding(fence);
+        let ours = all.restrict(held);
+        for (seq, _) in &ours.sent {
+            self.sent(*seq, ours.keep_sent, &fence.relay, now);
+        }
+        for retry in &ours.retry {
+            self.retry(retry, &fence.relay, now);
+        }
+        for (rows, state) in [
+            (&ours.hold, RowState::Held),
+            (&ours.schedule, RowState::Scheduled),
+        ] {
+            for (seq, _) in rows {
+                if let Some(row) = self.outbox.get_mut(seq) {
+                    row.state = state.clone();
+                }
+            }
+        }
+        for (seq, _, delay) in &ours.defer {
+            if let Some(row) = self.outbox.get_mut(seq) {
+                row.state = RowState::Scheduled;
+                row.available_at = Some(now + span(*delay));
+            }
+        }
+        for park in &ours.park {
+            self.park(park, &fence.relay, now);
+        }
+        for reroute in &ours.reroute {
+            self.reroute(reroute);
+        }
+        let lost = fence
+            .shards
+            .iter()
+            .map(|s| s.0)
+            .filter(|s| !held.contains(*s))
+            .collect();
+        Settled {
+            lost,
+            stamp: Some(self.take_tx()),
+        }
+    }
+
+    fn sent(&mut self, seq: i64, keep: bool, relay: &RelayId, now: DateTime<Utc>) {
+        let Some(row) = self.outbox.remove(&seq) else {
+            return;
+        };
+        if row.redriven {
+            if let Some(record) = self.parked.get_mut(&seq) {
+                record.state = "delivered";
+                record.updated_at = now;
+            }
+            let attempt = Some(row.attempts() + 1);
+            self.note(
+                seq,
+                Event {
+                    attempt,
+                    ..event("delivered", relay.as_str(), now)
+                },
+            );
+        }
+        if keep {
+            let mut row = row;
+            row.attempts = row.attempts.saturating_add(1);
+            self.history.insert(
+                seq,
+                Ended {
+                    row,
+                    state: "sent",
+                    detail: None,
+                    at: now,
+                },
+            );
+        }
+    }
+
+    fn retry(&mut self, retry: &Retry, relay: &RelayId, now: DateTime<Utc>) {
+        let Some(row) = self.outbox.get_mut(&retry.seq) else {
+            return;
+        };
+        row.state = RowState::Retrying;
+        row.attempts = i32::try_from(retry.attempts).unwrap_or(i32::MAX);
+        row.code = Some(retry.code.to_string());
+        row.error = Some(retry.error.clone());
+        row.available_at = Some(now + span(retry.delay));
+        let event = Event {
+            attempt: Some(retry.attempts),
+            code: Some(retry.code.to_string()),
+            detail: Some(retry.error.clone()),
+            ..event("retry", relay.as_str(), now)
+        };
+        self.note(retry.seq, event);
+    }
+
+    fn park(&mut self, park: &Park, relay: &RelayId, now: DateTime<Utc>) {
+        let Some(mut row) = self.outbox.remove(&park.seq) else {
+            return;
+        };
+        row.attempts = i32::try_from(park.attempts).unwrap_or(i32::MAX);
+        row.code = Some(park.code.to_string());
+        row.error = Some(park.error.clone());
+        let at = self.parked.get(&park.seq).map_or(now, |before| before.at);
+        let record = Parked {
+            row,
+            id: park.id,
+            hold: park.hold,
+            confirm: park.confirm,
+            state: "pending",
+            at,
+            updated_at: now,
+        };
+        self.parked.insert(park.seq, record);
+        let event = Event {
+            attempt: Some(park.attempts),
+            code: Some(park.code.to_string()),
+            detail: Some(park.error.clone()),
+            ..event("parked", relay.as_str(), now)
+        };
+        self.note(park.seq, event);
+        if let Some(message) = &park.follow_up {
+            let mut row = Row::new(self.take_seq(), Columns::from(message), now);
+            row.available_at = message.available_at;
+            self.outbox.insert(row.seq, row);
+        }
+    }
+
+    fn reroute(&mut self, reroute: &Reroute) {
+        let Some(row) = self.outbox.remove(&reroute.seq) else {
+            return;
+        };
+        for (id, queue) in &reroute.copies {
+            let columns = Columns {
+                id: Some(id.to_string()),
+                queue: Some(queue.clone()),
+                ..row.columns.clone()
+            };
+            let mut copy = Row::new(self.take_seq(), columns, row.created_at);
+            copy.available_at = row.available_at;
+            self.outbox.insert(copy.seq, copy);
+        }
+    }
+
+    /// Removes what is over: at most one batch of each kind.
+    pub(super) fn sweep(&mut self, retention: &Retention, now: DateTime<Utc>) -> u64 {
+        let batch = retention.batch as usize;
+        let (history, ledger) = (now - span(retention.history), now - span(retention.ledger));
+        let mut old: Vec<_> = self
+            .history
+            .iter()
+            .filter(|(_, e)| e.at < history)
+            .map(|(s, e)| (e.at, *s))
+            .collect();
+        old.sort_unstable();
+        old.truncate(batch);
+        for (_, seq) in &old {
+            self.history.remove(seq);
+        }
+        let mut keys: Vec<_> = self
+            .ledger
+            .iter()
+            .filter(|(_, e)| e.created_at < ledger)
+            .map(|(key, e)| (e.created_at, key.clone()))
+            .collect();
+        keys.sort_unstable();
+        keys.truncate(batch);
+        for (_, key) in &keys {
+            self.ledger.remove(key);
+        }
+        let events = self.sweep_events(history.min(ledger), batch);
+        (old.len() + keys.len() + events) as u64
+    }
+
+    fn sweep_events(&mut self, before: DateTime<Utc>, batch: usize) -> usize {
+        let (outbox, parked) = (&self.outbox, &self.parked);
+        let mut removed = 0;
+        self.events.retain(|(seq, event)| {
+            let over = event.at < before && !outbox.contains_key(seq) && !parked.contains_key(seq);
+            let goes = over && removed < batch;
+            removed += usize::from(goes);
+            !goes
+        });
+        removed
+    }
+}
+
+pub(super) fn event(kind: &str, actor: &str, at: DateTime<Utc>) -> Event {
+    Event {
+        at,
+        kind: kind.into(),
+        attempt: None,
+        code: None,
+        detail: None,
+        actor: Some(actor.into()),
+    }
+}

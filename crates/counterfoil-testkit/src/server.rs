@@ -1,0 +1,75 @@
+//! Where the servers are that tests need.
+//!
+//! # Promise
+//! A test never passes by not running: without its server it fails in CI, and elsewhere it says
+//! loudly that it was skipped and leaves a line in the list of skips.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+
+/// The variable that names a PostgreSQL server.
+pub const POSTGRES: &str = "COUNTERFOIL_TEST_POSTGRES_URL";
+/// The variable that names a MySQL or MariaDB server.
+pub const MYSQL: &str = "COUNTERFOIL_TEST_MYSQL_URL";
+/// The variable that names the file to which skipped tests are appended.
+pub const SKIPS: &str = "COUNTERFOIL_TEST_SKIPS";
+
+/// The URL of the PostgreSQL server for tests. Absent: skip the test.
+pub fn postgres() -> Option<String> {
+    address(POSTGRES, "PostgreSQL")
+}
+
+/// The URL of the MySQL or MariaDB server for tests. Absent: skip the test.
+pub fn mysql() -> Option<String> {
+    address(MYSQL, "MySQL or MariaDB")
+}
+
+/// The address of a server, from an environment variable. Absent: skip the test.
+///
+/// # Panics
+/// When the variable is not set and `CI` is `true`.
+pub fn address(variable: &str, product: &str) -> Option<String> {
+    match std::env::var(variable) {
+        Ok(url) if !url.trim().is_empty() => Some(url),
+        _ => {
+            skipped(
+                &current_test(),
+                &format!("{variable} names no {product} server"),
+            );
+            None
+        }
+    }
+}
+
+/// Notes that a test does not run, and why.
+///
+/// # Panics
+/// When `CI` is `true`: there, a test that cannot run has failed.
+pub fn skipped(test: &str, reason: &str) {
+    assert!(
+        std::env::var("CI").as_deref() != Ok("true"),
+        "{test} cannot run: {reason}. In CI that is a failure."
+    );
+    eprintln!("\n##### SKIPPED {test}: {reason} #####\n");
+    if let Ok(path) = std::env::var(SKIPS) {
+        append(&path, &format!("{test}\t{reason}\n"));
+    }
+}
+
+/// The name of the running test: the test runner names each test's thread after it.
+pub fn current_test() -> String {
+    std::thread::current()
+        .name()
+        .unwrap_or("unnamed test")
+        .to_owned()
+}
+
+fn append(path: &str, line: &str) {
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .unwrap_or_else(|e| panic!("the list of skipped tests {path} cannot be opened: {e}"));
+    file.write_all(line.as_bytes())
+        .expect("the list of skipped tests cannot be written");
+}

@@ -1,0 +1,117 @@
+//! The rest of the contract: schema, wake-up, pauses, unavailable destinations.
+
+use std::time::Duration;
+
+use counterfoil_core::store::MAX_SHARDS;
+
+use crate::fixture::{Fixture, OTHER, QUEUE, message, messages};
+use crate::harness::Harness;
+
+/// A store says what it is.
+pub async fn a_store_describes_itself<H: Harness>(t: Fixture<H>) {
+    let (name, shards) = (t.store.describe(), t.store.shards());
+
+    assert!(!name.is_empty() && !name.contains('\n'));
+    assert!((1..=MAX_SHARDS).contains(&shards));
+    assert_eq!(t.harness.second_store().await.shards(), shards);
+    t.store.check().await.unwrap();
+}
+
+/// Migrating again, and by several at once, changes nothing.
+pub async fn migrations_can_be_run_again_and_by_several_at_once<H: Harness>(t: Fixture<H>) {
+    t.put(&messages("a", 2)).await;
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        others.push(t.harness.second_store().await);
+    }
+
+    let running: Vec<_> = others
+        .into_iter()
+        .map(|s| tokio::spawn(async move { s.migrate().await }))
+        .collect();
+    for one in running {
+        one.await.unwrap().unwrap();
+    }
+
+    t.store.check().await.unwrap();
+    let relay = t.relay(&[QUEUE]).await;
+    assert_eq!(relay.read(QUEUE).await.len(), 2);
+}
+
+/// Since when nobody answers is remembered until somebody does.
+pub async fn an_unavailable_destination_is_remembered<H: Harness>(t: Fixture<H>) {
+    let first = t
+        .store
+        .note_unavailable(QUEUE, true)
+        .await
+        .unwrap()
+        .unwrap();
+    let second = t
+        .store
+        .note_unavailable(QUEUE, true)
+        .await
+        .unwrap()
+        .unwrap();
+    let noted = t.stats().await;
+
+    let over = t.store.note_unavailable(QUEUE, false).await.unwrap();
+    let never = t.store.note_unavailable(OTHER, false).await.unwrap();
+
+    assert!(first < Duration::from_secs(60) && second >= first);
+    let queue = noted.iter().find(|s| s.queue == QUEUE).unwrap();
+    assert!(queue.unavailable_since.is_some());
+    assert_eq!((over, never), (None, None));
+    let stats = t.stats().await;
+    assert!(stats.iter().all(|s| s.unavailable_since.is_none()));
+}
+
+/// Who pauses first has said why.
+pub async fn pausing_twice_keeps_the_first_reason<H: Harness>(t: Fixture<H>) {
+    t.store
+        .pause(QUEUE, "401 from the destination", "relay")
+        .await
+        .unwrap();
+    t.desk.pause_queue(QUEUE, "lunch", "bob").await.unwrap();
+
+    let stats = t.stats().await;
+    let reason = stats[0].paused.clone().unwrap();
+    assert!(
+        reason.contains("401 from the destination") && reason.contains("relay"),
+        "{reason}"
+    );
+    assert!(t.desk.resume_queue(QUEUE, "bob").await.unwrap());
+    t.desk.pause_queue(QUEUE, "lunch", "bob").await.unwrap();
+    let stats = t.stats().await;
+    assert!(stats[0].paused.clone().unwrap().contains("lunch"));
+}
+
+/// A pause and a note about the destination do not disturb each other.
+pub async fn a_pause_and_an_outage_are_kept_apart<H: Harness>(t: Fixture<H>) {
+    t.store.note_unavailable(QUEUE, true).await.unwrap();
+    t.desk.pause_queue(QUEUE, "lunch", "bob").await.unwrap();
+
+    t.store.note_unavailable(QUEUE, false).await.unwrap();
+    let paused = t.stats().await;
+    t.store.note_unavailable(QUEUE, true).await.unwrap();
+    t.desk.resume_queue(QUEUE, "bob").await.unwrap();
+
+    assert!(paused[0].paused.is_some());
+    let stats = t.stats().await;
+    assert!(stats[0].paused.is_none() && stats[0].unavailable_since.is_some());
+}
+
+/// A relay that listens hears what another process announces.
+pub async fn an_announcement_wakes_whoever_listens<H: Harness>(t: Fixture<H>) {
+    let Some(mut wake) = t.store.listen().await.unwrap() else {
+        return;
+    };
+    let other = t.harness.second_store().await;
+
+    for _ in 0..3 {
+        t.put(&[message("a", 1)]).await;
+        other.announce().await.unwrap();
+
+        let heard = tokio::time::timeout(Duration::from_secs(20), wake.wait()).await;
+        heard.expect("nothing was heard").unwrap();
+    }
+}

@@ -1,0 +1,34 @@
+//! A case that no test runs is a promise that nobody checks.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn every_case_of_the_suite_is_listed_in_the_macro() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/suite");
+    let macros = fs::read_to_string(folder.join("mod.rs")).unwrap();
+    let listed: BTreeSet<&str> = macros
+        .lines()
+        .filter_map(|line| line.strip_prefix("            ")?.strip_suffix(','))
+        .collect();
+    let mut written = BTreeSet::new();
+    for file in fs::read_dir(folder).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        for rest in text.split("\npub async fn ").skip(1) {
+            let name: String = rest
+                .chars()
+                .take_while(|c| *c != '<' && *c != '(')
+                .collect();
+            written.insert(name);
+        }
+    }
+
+    let forgotten: Vec<&String> = written
+        .iter()
+        .filter(|name| !listed.contains(name.as_str()))
+        .collect();
+
+    assert!(written.len() > 100, "the cases were not found");
+    assert_eq!(forgotten, Vec::<&String>::new());
+}

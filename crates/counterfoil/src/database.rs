@@ -1,0 +1,128 @@
+//! One sealed implementation for each database, instead of generics over `sqlx::Database`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use counterfoil_core::desk::Desk;
+use counterfoil_core::message::Message;
+use counterfoil_core::store::{Enqueued, Keyed, Result, Store};
+use sqlx::{Pool, Transaction};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A boxed future, so that the trait stays simple to read.
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A database on which Counterfoil works: `Postgres`, `MySql` or `Sqlite`.
+pub trait Database: sealed::Sealed + Send + Sync + 'static {
+    /// The same database in the words of sqlx.
+    type Sqlx: sqlx::Database;
+
+    #[doc(hidden)]
+    fn open(pool: &Pool<Self::Sqlx>) -> Result<(Arc<dyn Store>, Arc<dyn Desk>)>;
+
+    #[doc(hidden)]
+    fn begin(pool: &Pool<Self::Sqlx>) -> BoxFuture<'_, Result<Transaction<'static, Self::Sqlx>>>;
+
+    #[doc(hidden)]
+    fn enqueue<'a>(
+        tx: &'a mut Transaction<'_, Self::Sqlx>,
+        messages: &'a [Message],
+    ) -> BoxFuture<'a, Result<()>>;
+
+    #[doc(hidden)]
+    fn enqueue_keyed<'a>(
+        tx: &'a mut Transaction<'_, Self::Sqlx>,
+        keyed: &'a Keyed,
+    ) -> BoxFuture<'a, Result<Enqueued>>;
+
+    #[doc(hidden)]
+    fn once<'a>(
+        tx: &'a mut Transaction<'_, Self::Sqlx>,
+        scope: &'a str,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<bool>>;
+
+    #[doc(hidden)]
+    fn commit(tx: Transaction<'_, Self::Sqlx>) -> BoxFuture<'_, Result<()>>;
+
+    #[doc(hidden)]
+    fn classify(error: sqlx::Error) -> counterfoil_core::StoreError;
+}
+
+macro_rules! database {
+    ($(#[$doc:meta])* $name:ident, $driver:ident, $store:ident, |$pool:ident| $open:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub struct $name;
+
+        impl sealed::Sealed for $name {}
+
+        impl Database for $name {
+            type Sqlx = sqlx::$name;
+
+            fn open($pool: &Pool<Self::Sqlx>) -> Result<(Arc<dyn Store>, Arc<dyn Desk>)> {
+                let store = $open;
+                Ok((Arc::new(store.clone()), Arc::new(store)))
+            }
+
+            fn begin(pool: &Pool<Self::Sqlx>) -> BoxFuture<'_, Result<Transaction<'static, Self::Sqlx>>> {
+                Box::pin(async move { pool.begin().await.map_err($driver::classify) })
+            }
+
+            fn enqueue<'a>(
+                tx: &'a mut Transaction<'_, Self::Sqlx>,
+                messages: &'a [Message],
+            ) -> BoxFuture<'a, Result<()>> {
+                Box::pin($driver::enqueue(tx, messages))
+            }
+
+            fn enqueue_keyed<'a>(
+                tx: &'a mut Transaction<'_, Self::Sqlx>,
+                keyed: &'a Keyed,
+            ) -> BoxFuture<'a, Result<Enqueued>> {
+                Box::pin($driver::enqueue_keyed(tx, keyed))
+            }
+
+            fn once<'a>(
+                tx: &'a mut Transaction<'_, Self::Sqlx>,
+                scope: &'a str,
+                key: &'a str,
+            ) -> BoxFuture<'a, Result<bool>> {
+                Box::pin($driver::once(tx, scope, key))
+            }
+
+            fn commit(mut tx: Transaction<'_, Self::Sqlx>) -> BoxFuture<'_, Result<()>> {
+                Box::pin(async move {
+                    $driver::check_before_commit(&mut tx).await?;
+                    tx.commit().await.map_err($driver::classify)
+                })
+            }
+
+            fn classify(error: sqlx::Error) -> counterfoil_core::StoreError {
+                $driver::classify(error)
+            }
+        }
+    };
+}
+
+#[cfg(feature = "postgres")]
+database!(
+    /// PostgreSQL.
+    Postgres, counterfoil_postgres, PostgresStore, |pool| counterfoil_postgres::PostgresStore::from_pool(pool)
+);
+
+#[cfg(feature = "mysql")]
+database!(
+    /// MySQL and MariaDB.
+    MySql, counterfoil_mysql, MysqlStore, |pool| counterfoil_mysql::MysqlStore::from_pool(pool)
+);
+
+#[cfg(feature = "sqlite")]
+database!(
+    /// SQLite.
+    Sqlite, counterfoil_sqlite, SqliteStore, |pool| counterfoil_sqlite::SqliteStore::from_pool(pool)?
+);
