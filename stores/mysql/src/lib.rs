@@ -1,1 +1,156 @@
-//! placeholder
+//! Counterfoil's outbox on MySQL and MariaDB.
+//!
+//! # Promise
+//! [`enqueue`] writes messages in the caller's own transaction and nothing else. [`MysqlStore`]
+//! gives them to relays, each to one owner at a time, and forgets none before it is settled. The
+//! same statements run on MariaDB from 10.6 and on MySQL from 8.0.19.
+//!
+//! # Connections
+//! The store has a small pool of its own (so that a busy application cannot starve the relay), and
+//! one connection for heartbeats alone. Their session settings are the store's, whatever the server's
+//! are: READ COMMITTED, strict, UTC.
+//!
+//! # How batches travel
+//! There are no array parameters here. A batch is one JSON text, taken apart by `JSON_TABLE` and
+//! joined in its own order: one statement text for any number of rows, rows locked by primary key in
+//! ascending order, and never a scan that would wait for somebody's uncommitted insert.
+
+mod classify;
+mod desk;
+mod enqueue;
+mod lease;
+mod listing;
+mod migrate;
+mod queues;
+mod relay;
+mod rows;
+mod server;
+mod settle;
+mod stats;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use counterfoil_core::store::{Result, StoreError};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions};
+use sqlx::{ConnectOptions, Connection, MySql, Transaction};
+use tokio::sync::Mutex;
+
+pub use classify::classify;
+pub use enqueue::{check_before_commit, enqueue, enqueue_keyed, once};
+pub use migrate::{MIGRATIONS, print_migrations};
+
+use server::Server;
+
+/// Fixed for the life of the tables: the generated column `shard` is a number below this.
+pub(crate) const SHARDS: u16 = 32;
+
+/// Makes every session of ours alike.
+///
+/// Not `NO_ZERO_DATE`, and `ALLOW_INVALID_DATES`: what a lax writer left in a date must be movable.
+const SESSION: &str = "\
+    SET NAMES utf8mb4; \
+    SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION', \
+        time_zone = '+00:00', autocommit = 1, wait_timeout = 28800, innodb_lock_wait_timeout = 10; \
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+/// The outbox in a MySQL or MariaDB database.
+#[derive(Clone)]
+pub struct MysqlStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: MySqlConnectOptions,
+    pool: MySqlPool,
+    /// Heartbeats never wait for a free connection.
+    heart: Mutex<Option<MySqlConnection>>,
+    /// Who answered, once somebody has.
+    server: OnceLock<Server>,
+}
+
+impl MysqlStore {
+    /// A store for the database of this pool, with connections of its own.
+    pub fn from_pool(pool: &MySqlPool) -> Self {
+        Self::with_options(pool.connect_options().as_ref().clone())
+    }
+
+    /// A store for the database at this URL. Nothing is opened before the first use.
+    pub fn connect(url: &str) -> Result<Self> {
+        Ok(Self::with_options(url.parse().map_err(classify)?))
+    }
+
+    fn with_options(options: MySqlConnectOptions) -> Self {
+        let options = options
+            .log_statements(tracing::log::LevelFilter::Off)
+            .statement_cache_capacity(200)
+            // All of this is said by SESSION, after whatever an application asked for.
+            .set_names(false)
+            .timezone(None)
+            .pipes_as_concat(false)
+            .no_engine_substitution(false);
+        let pool = MySqlPoolOptions::new()
+            .max_connections(4)
+            .min_connections(0)
+            .acquire_timeout(Duration::from_secs(5))
+            // A broken connection shows itself at the next statement, which is tried again anyway.
+            .test_before_acquire(false)
+            .after_connect(|connection, _| Box::pin(prepare(connection)))
+            .connect_lazy_with(options.clone());
+        Self {
+            inner: Arc::new(Inner {
+                options,
+                pool,
+                heart: Mutex::new(None),
+                server: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// The store's own pool.
+    pub fn pool(&self) -> &MySqlPool {
+        &self.inner.pool
+    }
+
+    /// Closes every connection.
+    pub async fn close(&self) {
+        if let Some(connection) = self.inner.heart.lock().await.take() {
+            // The server notices a broken connection by itself.
+            let _ = connection.close().await;
+        }
+        self.inner.pool.close().await;
+    }
+
+    /// A connection outside the pool. What it holds ends with it, also when its user is dropped.
+    pub(crate) async fn open(&self) -> Result<MySqlConnection> {
+        let mut connection = self.inner.options.connect().await.map_err(classify)?;
+        prepare(&mut connection).await.map_err(classify)?;
+        Ok(connection)
+    }
+
+    /// A transaction of our own. Dropping it rolls back.
+    pub(crate) async fn begin(&self) -> Result<Transaction<'static, MySql>> {
+        self.pool().begin().await.map_err(classify)
+    }
+}
+
+async fn prepare(connection: &mut MySqlConnection) -> sqlx::Result<()> {
+    sqlx::raw_sql(SESSION).execute(connection).await?;
+    Ok(())
+}
+
+/// A batch as the one parameter that `JSON_TABLE` takes apart.
+pub(crate) fn json<T: serde::Serialize>(batch: &T) -> Result<String> {
+    serde_json::to_string(batch).map_err(|e| StoreError::Database(e.into()))
+}
+
+/// The most that times are moved by: a century, which every date can bear.
+pub(crate) fn micros(duration: Duration) -> i64 {
+    const CENTURY: i64 = 100 * 365 * 86_400 * 1_000_000;
+    i64::try_from(duration.as_micros()).map_or(CENTURY, |n| n.min(CENTURY))
+}
+
+/// Names that only we write are stored as bytes, so that they are compared as bytes.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

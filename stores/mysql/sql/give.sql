@@ -1,0 +1,5 @@
+-- [shard, ...], queue, relay.
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (shard SMALLINT PATH '$')) j
+STRAIGHT_JOIN counterfoil_shards s FORCE INDEX (PRIMARY) ON s.queue = ? AND s.shard = j.shard
+SET s.owner = NULL
+WHERE s.owner = ?

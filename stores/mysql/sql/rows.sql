@@ -1,0 +1,31 @@
+-- The rows themselves: [[want, number], ...], bits of the states in which they were found.
+-- A new or scheduled row is behind when something of its aggregate is unresolved; retries are the head of their lane.
+SELECT
+    j.n,
+    j.want,
+    o.seq,
+    o.shard,
+    o.id,
+    o.aggregate_type,
+    o.aggregate_id,
+    o.version,
+    o.event_type,
+    o.payload,
+    o.payload_bin,
+    o.headers,
+    o.state,
+    GREATEST(COALESCE(o.attempts, 0), 0) AS attempts,
+    o.crashes,
+    o.waiting = 0 AND COALESCE(o.available_at > UTC_TIMESTAMP(6), 0) AS early,
+    o.waiting IN (0, 1) AND (
+        EXISTS (
+            SELECT 1 FROM counterfoil_outbox l FORCE INDEX (counterfoil_outbox_lane)
+            WHERE l.queue_key = o.queue_key AND l.blocks = o.lane)
+        OR EXISTS (
+            SELECT 1 FROM counterfoil_parked p FORCE INDEX (counterfoil_parked_block)
+            WHERE p.queue_key = o.queue_key AND p.blocks = o.lane)
+    ) AS behind,
+    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at) AS created_at
+FROM JSON_TABLE(?, '$[*]' COLUMNS (n FOR ORDINALITY, want BIGINT PATH '$[0]', seq BIGINT PATH '$[1]')) j
+STRAIGHT_JOIN counterfoil_outbox o FORCE INDEX (PRIMARY) ON o.seq = j.seq
+WHERE (CAST(? AS SIGNED) >> o.waiting) & 1 = 1

@@ -1,0 +1,329 @@
+//! The operator's side: look, explain, pause, cancel, redrive, audit.
+
+use async_trait::async_trait;
+use counterfoil_core::desk::{Audit, Desk, Detail, Entry, Filter, QueueStats, Redriven};
+use counterfoil_core::explain::Facts;
+use counterfoil_core::message::MessageId;
+use counterfoil_core::store::{Result, Store};
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+
+use crate::listing;
+use crate::settle::{self, Line};
+use crate::{MysqlStore, classify, json, text};
+
+#[async_trait]
+impl Desk for MysqlStore {
+    async fn stats(&self) -> Result<Vec<QueueStats>> {
+        self.count_queues().await
+    }
+
+    async fn outbox(&self, filter: &Filter) -> Result<Vec<Entry>> {
+        self.list(
+            include_str!("../sql/list_outbox.sql"),
+            filter,
+            filter.state.as_deref(),
+        )
+        .await
+    }
+
+    async fn parked(&self, filter: &Filter) -> Result<Vec<Entry>> {
+        let state = filter.state.as_deref().unwrap_or("pending");
+        self.list(include_str!("../sql/list_parked.sql"), filter, Some(state))
+            .await
+    }
+
+    async fn show(&self, id: &str) -> Result<Option<Detail>> {
+        let mut query = sqlx::query(include_str!("../sql/show.sql"));
+        let spellings = spellings(id);
+        for spelling in spellings.iter().cycle().take(3 * spellings.len()) {
+            query = query.bind(spelling);
+        }
+        let found = query.fetch_optional(self.pool()).await.map_err(classify)?;
+        let Some(row) = found else { return Ok(None) };
+        let mut detail = listing::detail(&row).map_err(classify)?;
+        let events: Vec<MySqlRow> = sqlx::query(
+            "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at), kind, attempt, code, detail, actor
+             FROM counterfoil_events WHERE seq = ? ORDER BY n",
+        )
+        .bind(detail.entry.seq)
+        .fetch_all(self.pool())
+        .await
+        .map_err(classify)?;
+        detail.events = events
+            .iter()
+            .map(listing::event)
+            .collect::<sqlx::Result<_>>()
+            .map_err(classify)?;
+        Ok(Some(detail))
+    }
+
+    async fn facts(&self, id: &str) -> Result<Facts> {
+        let Some(detail) = self.show(id).await? else {
+            return Ok(Facts::Unknown {
+                in_ledger: self.in_ledger(id).await?,
+            });
+        };
+        let entry = detail.entry;
+        let at = entry.ended_at.unwrap_or(entry.created_at);
+        match (detail.place, entry.state.as_str()) {
+            ("history", "cancelled") => Ok(Facts::Cancelled {
+                at,
+                why: entry.error,
+            }),
+            ("history", _) | ("parked", "delivered") => Ok(Facts::Sent { at }),
+            ("parked", _) => Ok(Facts::Parked {
+                at,
+                holds: self.waiting_behind(entry.seq).await?,
+                state: entry.state,
+                code: entry.code.unwrap_or_default(),
+                error: entry.error,
+                attempts: entry.attempts,
+            }),
+            _ => self.pending_facts(entry).await,
+        }
+    }
+
+    async fn pause_queue(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
+        Store::pause(self, queue, reason, by).await
+    }
+
+    async fn resume_queue(&self, queue: &str, _by: &str) -> Result<bool> {
+        self.start_queue(queue).await
+    }
+
+    async fn cancel(&self, id: &str, reason: &str, by: &str) -> Result<bool> {
+        let mut rows = self.find_pending(id).await?;
+        let mut tx = self.begin().await?;
+        let locked = settle::lock_rows(&mut tx, rows.clone()).await?;
+        rows.retain(|r| locked.contains_key(&r.0));
+        if rows.is_empty() {
+            return Ok(false);
+        }
+        settle::to_history(
+            &mut tx,
+            &rows,
+            0,
+            "cancelled",
+            Some(&format!("{reason} (by {by})")),
+        )
+        .await?;
+        sqlx::query(
+            "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]')) j
+             STRAIGHT_JOIN counterfoil_parked p FORCE INDEX (PRIMARY) ON p.seq = j.seq
+             SET p.state = 'ignored', p.updated_at = UTC_TIMESTAMP(6) WHERE p.state = 'redriven'",
+        )
+        .bind(json(&rows)?)
+        .execute(&mut *tx)
+        .await
+        .map_err(classify)?;
+        let lines: Vec<Line<'_>> = locked
+            .iter()
+            .map(|(seq, row)| (*seq, row.id.clone(), None, None, Some(reason)))
+            .collect();
+        settle::tell(&mut tx, "cancelled", by, &lines).await?;
+        settle::delete(&mut tx, &rows).await?;
+        tx.commit().await.map_err(classify)?;
+        Ok(true)
+    }
+
+    async fn redrive(&self, ids: &[String], confirmed: bool, by: &str) -> Result<Redriven> {
+        let mut answer = Redriven::default();
+        let mut chosen: Vec<(i64, MessageId)> = Vec::new();
+        for id in ids {
+            match judge_redrive(self.find_parked(id).await?, confirmed) {
+                Ok(pair) => chosen.push(pair),
+                Err(reason) => answer.refused.push((id.clone(), reason)),
+            }
+        }
+        chosen.sort_unstable();
+        chosen.dedup();
+        let done = self.put_back(&chosen, by).await?;
+        for (seq, id) in chosen {
+            if done.contains(&seq) {
+                answer.redriven.push(id);
+            } else {
+                answer
+                    .refused
+                    .push((id.to_string(), "somebody else was faster".into()));
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn audit(&self) -> Result<Audit> {
+        let row: MySqlRow = sqlx::query(include_str!("../sql/audit.sql"))
+            .fetch_one(self.pool())
+            .await
+            .map_err(classify)?;
+        let count = |n: usize| {
+            row.try_get::<i64, _>(n)
+                .map(i64::cast_unsigned)
+                .map_err(classify)
+        };
+        Ok(Audit {
+            pending: count(0)?,
+            sent_kept: count(1)?,
+            cancelled: count(2)?,
+            parked: count(3)?,
+            ignored: count(4)?,
+            ledger: count(5)?,
+            in_two_places: count(6)?,
+            redriven_lost: count(7)?,
+            ledger_missing: count(8)?,
+            held_orphans: count(9)?,
+        })
+    }
+}
+
+impl MysqlStore {
+    async fn list(
+        &self,
+        sql: &'static str,
+        filter: &Filter,
+        state: Option<&str>,
+    ) -> Result<Vec<Entry>> {
+        let (queue, aggregate) = (filter.queue.as_deref(), filter.aggregate_id.as_deref());
+        let mut query = sqlx::query(sql);
+        for wanted in [queue, state, aggregate, filter.code.as_deref()] {
+            let wanted = wanted.map(str::as_bytes);
+            query = query.bind(wanted).bind(wanted);
+        }
+        let rows: Vec<MySqlRow> = query
+            .bind(filter.after)
+            .bind(i64::from(filter.page()))
+            .fetch_all(self.pool())
+            .await
+            .map_err(classify)?;
+        rows.iter()
+            .map(|row| listing::entry(row, 0))
+            .collect::<sqlx::Result<_>>()
+            .map_err(classify)
+    }
+
+    async fn in_ledger(&self, id: &str) -> Result<bool> {
+        let mut query = sqlx::query_as(
+            "SELECT EXISTS (SELECT 1 FROM counterfoil_ledger WHERE id IN (?, ?, ?, ?, ?))",
+        );
+        for spelling in spellings(id) {
+            query = query.bind(spelling);
+        }
+        let (found,): (i64,) = query.fetch_one(self.pool()).await.map_err(classify)?;
+        Ok(found != 0)
+    }
+
+    async fn waiting_behind(&self, parked: i64) -> Result<u64> {
+        let (n,): (i64,) = sqlx::query_as(
+            "SELECT COUNT(*) FROM counterfoil_parked p
+             JOIN counterfoil_outbox o ON o.queue_key = p.queue_key AND o.lane = p.blocks
+             WHERE p.seq = ? AND o.seq <> p.seq AND o.waiting <> 1",
+        )
+        .bind(parked)
+        .fetch_one(self.pool())
+        .await
+        .map_err(classify)?;
+        Ok(n.cast_unsigned())
+    }
+
+    async fn pending_facts(&self, entry: Entry) -> Result<Facts> {
+        let found: Option<MySqlRow> = sqlx::query(include_str!("../sql/pending_facts.sql"))
+            .bind(entry.seq)
+            .fetch_optional(self.pool())
+            .await
+            .map_err(classify)?;
+        // Settled between two looks.
+        let Some(row) = found else {
+            return Ok(Facts::Unknown { in_ledger: false });
+        };
+        let queue: Vec<u8> = row.try_get(11).map_err(classify)?;
+        let queue = text(&queue);
+        let relays = self
+            .live_relays()
+            .await?
+            .iter()
+            .filter(|(_, served)| served.contains(&queue))
+            .count();
+        let mut pending = listing::pending(&row, entry).map_err(classify)?;
+        pending.relays = u64::try_from(relays).unwrap_or(u64::MAX);
+        Ok(Facts::Pending(pending))
+    }
+
+    async fn find_pending(&self, id: &str) -> Result<Vec<(i64, u16)>> {
+        let mut query =
+            sqlx::query_as("SELECT seq, shard FROM counterfoil_outbox WHERE id IN (?, ?, ?, ?, ?)");
+        for spelling in spellings(id) {
+            query = query.bind(spelling);
+        }
+        let found: Vec<(i64, i16)> = query.fetch_all(self.pool()).await.map_err(classify)?;
+        Ok(found
+            .into_iter()
+            .map(|(seq, shard)| (seq, shard.cast_unsigned()))
+            .collect())
+    }
+
+    async fn find_parked(&self, id: &str) -> Result<Option<(i64, String, String, i8)>> {
+        let mut query = sqlx::query_as(
+            "SELECT seq, id, state, confirm FROM counterfoil_parked WHERE id IN (?, ?, ?, ?, ?)
+             ORDER BY state <> 'pending', seq LIMIT 1",
+        );
+        for spelling in spellings(id) {
+            query = query.bind(spelling);
+        }
+        query.fetch_optional(self.pool()).await.map_err(classify)
+    }
+
+    /// Answers the numbers that went back; the others were not pending any more.
+    async fn put_back(&self, chosen: &[(i64, MessageId)], by: &str) -> Result<Vec<i64>> {
+        if chosen.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut tx = self.begin().await?;
+        let locked: Vec<(i64, String)> = sqlx::query_as(include_str!("../sql/redrive_lock.sql"))
+            .bind(json(&chosen)?)
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(classify)?;
+        let lines: Vec<Line<'_>> = locked
+            .iter()
+            .map(|(seq, id)| (*seq, id.clone(), None, None, None))
+            .collect();
+        let batch = json(&lines)?;
+        settle::execute(&mut tx, include_str!("../sql/redrive.sql"), batch.clone()).await?;
+        settle::execute(
+            &mut tx,
+            "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]')) j
+             STRAIGHT_JOIN counterfoil_parked p FORCE INDEX (PRIMARY) ON p.seq = j.seq
+             SET p.state = 'redriven', p.redrives = p.redrives + 1, p.updated_at = UTC_TIMESTAMP(6)",
+            batch,
+        )
+        .await?;
+        settle::tell(&mut tx, "redriven", by, &lines).await?;
+        tx.commit().await.map_err(classify)?;
+        Ok(locked.into_iter().map(|l| l.0).collect())
+    }
+}
+
+fn judge_redrive(
+    found: Option<(i64, String, String, i8)>,
+    confirmed: bool,
+) -> std::result::Result<(i64, MessageId), String> {
+    match found {
+        None => Err("not in the parking lot".into()),
+        Some((_, _, state, _)) if state != "pending" => Err(format!("already {state}")),
+        Some((.., 1)) if !confirmed => Err("its handler asked for a person's confirmation".into()),
+        Some((seq, id, ..)) => Ok((seq, MessageId::parse(&id).unwrap_or_default())),
+    }
+}
+
+/// The spellings under which an id may stand in the table: as given, and as we write it.
+fn spellings(id: &str) -> [String; 5] {
+    let given = id.trim();
+    let ours = MessageId::parse(given).map_or_else(|| given.to_owned(), |id| id.to_string());
+    [
+        given.to_lowercase(),
+        given.to_uppercase(),
+        ours.to_uppercase(),
+        ours,
+        given.to_owned(),
+    ]
+}

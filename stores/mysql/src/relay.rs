@@ -1,0 +1,136 @@
+//! The engine's side.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil_core::mark::Horizon;
+use counterfoil_core::message::Aggregate;
+use counterfoil_core::row::RawRow;
+use counterfoil_core::schema;
+use counterfoil_core::store::{
+    Enqueued, Fence, Keyed, Read, RelayId, Result, Retention, Settled, Settlement, ShardRef,
+    ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+};
+
+use crate::{MIGRATIONS, MysqlStore, SHARDS, classify, enqueue};
+
+#[async_trait]
+impl Store for MysqlStore {
+    fn describe(&self) -> String {
+        self.place()
+    }
+
+    fn shards(&self) -> u16 {
+        SHARDS
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.check_server().await?;
+        self.check_settings().await?;
+        schema::judge(MIGRATIONS, self.applied().await?)
+    }
+
+    async fn migrate(&self) -> Result<()> {
+        self.run_migrations().await
+    }
+
+    async fn join(&self, relay: &RelayId, queues: &[Arc<str>], lease: Duration) -> Result<()> {
+        self.add_relay(relay, queues, lease).await
+    }
+
+    async fn heartbeat(&self, relay: &RelayId, lease: Duration) -> Result<bool> {
+        self.prolong(relay, lease).await
+    }
+
+    async fn survey(&self, _relay: &RelayId, queues: &[Arc<str>]) -> Result<Survey> {
+        self.look_around(queues).await
+    }
+
+    async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {
+        self.take_shards(relay, wanted).await
+    }
+
+    async fn give(&self, relay: &RelayId, given: &[ShardRef]) -> Result<()> {
+        self.give_shards(relay, given).await
+    }
+
+    async fn leave(&self, relay: &RelayId) -> Result<()> {
+        self.remove_relay(relay).await
+    }
+
+    async fn read(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
+        Ok(Read {
+            rows: self.read_new(wants, skip).await?,
+            horizon: Horizon::Unknown,
+        })
+    }
+
+    async fn read_waiting(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Waiting> {
+        Ok(Waiting {
+            rows: self.read_due(wants, skip).await?,
+            paused: self.paused_queues().await?,
+        })
+    }
+
+    async fn read_lanes(
+        &self,
+        queue: &str,
+        lanes: &[Aggregate],
+        per_lane: usize,
+    ) -> Result<Vec<RawRow>> {
+        self.read_held(queue, lanes, per_lane).await
+    }
+
+    async fn runnable_lanes(
+        &self,
+        queue: &str,
+        shards: ShardSet,
+        limit: usize,
+    ) -> Result<Vec<Aggregate>> {
+        self.find_runnable(queue, shards, limit).await
+    }
+
+    async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
+        self.count_crash(fence, seq).await
+    }
+
+    async fn settle(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled> {
+        self.apply(fence, settlement).await
+    }
+
+    async fn enqueue(&self, messages: &[Keyed]) -> Result<Vec<Enqueued>> {
+        let mut tx = self.begin().await?;
+        let mut answers = Vec::with_capacity(messages.len());
+        for keyed in messages {
+            answers.push(enqueue::insert_keyed(&mut tx, keyed).await?);
+        }
+        tx.commit().await.map_err(classify)?;
+        Ok(answers)
+    }
+
+    async fn note_unavailable(&self, queue: &str, unavailable: bool) -> Result<Option<Duration>> {
+        if unavailable {
+            self.unavailable(queue).await.map(Some)
+        } else {
+            self.available(queue).await.map(|()| None)
+        }
+    }
+
+    async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
+        self.stop_queue(queue, reason, by).await
+    }
+
+    async fn sweep(&self, retention: &Retention) -> Result<u64> {
+        self.remove_old(retention).await
+    }
+
+    /// There is nothing to wake others with: they poll.
+    async fn announce(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn listen(&self) -> Result<Option<Box<dyn Wake>>> {
+        Ok(None)
+    }
+}
