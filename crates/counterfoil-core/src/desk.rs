@@ -213,7 +213,8 @@ pub trait Desk: Send + Sync + 'static {
     /// Messages in the outbox, by number.
     async fn outbox(&self, filter: &Filter) -> Result<Vec<Entry>>;
 
-    /// Messages in the parking lot, by number.
+    /// Messages in the parking lot, by number. Without a state: what waits for a decision; the
+    /// state `all` means every state.
     async fn parked(&self, filter: &Filter) -> Result<Vec<Entry>>;
 
     /// Everything about one message, wherever it stands.

@@ -230,6 +230,15 @@ pub struct Park {
     pub follow_up: Option<Message>,
 }
 
+impl Park {
+    /// The compensation with its key: a message that is given up twice is compensated once.
+    pub fn keyed_follow_up(&self) -> Option<Keyed> {
+        let message = self.follow_up.clone()?;
+        let key = Some(("follow-up".to_owned(), message.id.to_string()));
+        Some(Keyed { message, key })
+    }
+}
+
 /// A row of the unrouted queue, to be replaced by one copy for each destination.
 #[derive(Debug, Clone)]
 pub struct Reroute {

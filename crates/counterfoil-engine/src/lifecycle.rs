@@ -140,6 +140,7 @@ impl Engine {
         queues: Vec<QueueSpec>,
         routes: Routes,
     ) -> Result<Self, StartError> {
+        describe_metrics();
         let nudge = Nudge::default();
         let alone = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = watch::channel(false);
@@ -214,6 +215,39 @@ impl Drop for Engine {
     }
 }
 
+/// The meaning of every metric that the engine emits.
+fn describe_metrics() {
+    for (name, meaning) in [
+        (
+            "counterfoil_delivered_total",
+            "Messages that their destination has stored",
+        ),
+        (
+            "counterfoil_failures_total",
+            "Deliveries that failed, by outcome",
+        ),
+        (
+            "counterfoil_parked_total",
+            "Messages that were parked, by code",
+        ),
+        (
+            "counterfoil_paused_total",
+            "Times that a queue was paused because its destination refused everything",
+        ),
+        (
+            "counterfoil_fenced_total",
+            "Settlements that came too late because the shard had a new owner",
+        ),
+        (
+            "counterfoil_store_errors_total",
+            "Operations on the database that failed and are tried again",
+        ),
+    ] {
+        metrics::describe_counter!(name, meaning);
+    }
+    metrics::describe_gauge!("counterfoil_owned_shards", "Shards that this relay owns");
+}
+
 async fn join(
     store: &dyn Store,
     settings: &Settings,
@@ -240,6 +274,7 @@ async fn heartbeat(
     tell: watch::Sender<Lease>,
 ) {
     let mut pause = beat(settings.lease);
+    let mut missed = 0u32;
     loop {
         tokio::time::sleep(pause).await;
         let relay = tell.borrow().relay.clone();
@@ -260,11 +295,19 @@ async fn heartbeat(
                 Err(error) => tracing::error!(error = error.one_line(), "cannot join anew"),
             },
             Ok(Err(error)) => {
-                tracing::warn!(error = error.one_line(), "no heartbeat");
+                missed += 1;
+                if missed == 1 {
+                    tracing::warn!(error = error.one_line(), "no heartbeat; trying again");
+                }
                 pause = beat(settings.lease) / 4;
+                continue;
             }
-            Err(_) => tracing::warn!("no answer to a heartbeat"),
+            Err(_) => {
+                tracing::warn!("no answer to a heartbeat");
+                continue;
+            }
         }
+        missed = 0;
     }
 }
 

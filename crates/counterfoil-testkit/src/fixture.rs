@@ -92,7 +92,7 @@ fn short(row: &ForeignRow) -> String {
     format!("{row:?}").chars().take(600).collect()
 }
 
-/// Numbers and shards, as a [`Settlement`] wants them.
+/// Numbers and shards, as a settlement wants them.
 pub fn pairs(rows: &[RawRow]) -> Vec<(i64, u16)> {
     rows.iter().map(|r| (r.seq, r.shard)).collect()
 }

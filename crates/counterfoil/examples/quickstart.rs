@@ -39,7 +39,7 @@ async fn create(
 }
 
 async fn save(app: &App, order: &Order) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let mut tx = app.pool.begin().await?;
+    let mut tx = app.pool.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query("INSERT INTO orders (id, total) VALUES (?, ?)")
         .bind(order.id)
         .bind(order.total)

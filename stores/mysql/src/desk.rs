@@ -28,8 +28,13 @@ impl Desk for MysqlStore {
     }
 
     async fn parked(&self, filter: &Filter) -> Result<Vec<Entry>> {
-        let state = filter.state.as_deref().unwrap_or("pending");
-        self.list(include_str!("../sql/list_parked.sql"), filter, Some(state))
+        // Without a state: what waits for a decision.
+        let state = match filter.state.as_deref() {
+            None => Some("pending"),
+            Some("all") => None,
+            given => given,
+        };
+        self.list(include_str!("../sql/list_parked.sql"), filter, state)
             .await
     }
 

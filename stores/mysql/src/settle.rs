@@ -241,8 +241,10 @@ async fn park(tx: &mut Tx<'_>, fence: &Fence, park: &[Park]) -> Result<()> {
     tell(tx, "parked", fence.relay.as_str(), &lines).await?;
     let rows: Vec<_> = park.iter().map(|p| (p.seq, p.shard)).collect();
     delete(tx, &rows).await?;
-    let follow_ups: Vec<_> = park.iter().filter_map(|p| p.follow_up.clone()).collect();
-    enqueue::insert(&mut *tx, &follow_ups).await
+    for keyed in park.iter().filter_map(Park::keyed_follow_up) {
+        enqueue::insert_keyed(&mut *tx, &keyed).await?;
+    }
+    Ok(())
 }
 
 async fn reroute(tx: &mut Tx<'_>, s: &Settlement) -> Result<()> {

@@ -3,7 +3,8 @@ SELECT * FROM (
     SELECT 'outbox' AS place, seq, coalesce(id, '') AS id, coalesce(queue, '') AS queue, aggregate_type, aggregate_id,
            version, coalesce(event_type, '') AS event_type, coalesce(state, 'new') AS state,
            greatest(coalesce(attempts, 0), 0) AS attempts,
-           least(greatest(available_at, '1970-01-01'), '9999-12-31') AS available_at,
+           CASE WHEN available_at IS NOT NULL
+            THEN least(greatest(available_at, '1970-01-01'), '9999-12-31') END AS available_at,
            least(greatest(coalesce(created_at, now()), '1970-01-01'), '9999-12-31') AS created_at,
            NULL::timestamptz AS ended_at, code, error, payload, octet_length(payload_bin)::bigint AS bin, headers
     FROM counterfoil_outbox WHERE left(id, 64) = ANY ($1)

@@ -19,12 +19,12 @@ use crate::classify;
 /// # }
 /// ```
 pub async fn enqueue(tx: &mut Transaction<'_, Postgres>, messages: &[Message]) -> Result<()> {
-    insert(&mut **tx, messages).await
+    insert(tx, messages).await
 }
 
 /// Writes a message whose key must not have been used before. When it was, nothing is written.
 pub async fn enqueue_keyed(tx: &mut Transaction<'_, Postgres>, keyed: &Keyed) -> Result<Enqueued> {
-    insert_keyed(&mut **tx, keyed).await
+    insert_keyed(tx, keyed).await
 }
 
 /// Notes a key in the ledger. Answers true the first time.

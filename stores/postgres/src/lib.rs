@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use counterfoil_core::store::{Result, StoreError};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Executor};
+use sqlx::{ConnectOptions, Connection, Executor};
 use tokio::sync::Mutex;
 
 pub use classify::classify;
@@ -96,13 +96,40 @@ impl PostgresStore {
         &self.inner.options
     }
 
+    /// Warns about settings with which a crash of the server can lose what was committed.
+    async fn warn_about_durability(&self) -> Result<()> {
+        let risky: Vec<(String, String)> = sqlx::query_as(
+            "SELECT name, setting FROM pg_settings
+             WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'",
+        )
+        .fetch_all(&self.inner.pool)
+        .await
+        .map_err(classify)?;
+        for (name, setting) in risky {
+            tracing::warn!(
+                name,
+                setting,
+                "a crash of PostgreSQL can lose committed messages"
+            );
+        }
+        Ok(())
+    }
+
     async fn check_server(&self) -> Result<()> {
+        // A connection of its own, because a pool hides why it cannot connect.
+        let connect = tokio::time::timeout(Duration::from_secs(10), self.inner.options.connect());
+        let mut connection = match connect.await {
+            Ok(connected) => connected.map_err(classify)?,
+            Err(late) => return Err(StoreError::Unreachable(late.into())),
+        };
         let (number, full): (i32, String) = sqlx::query_as(
             "SELECT current_setting('server_version_num')::int, current_setting('server_version')",
         )
-        .fetch_one(&self.inner.pool)
+        .fetch_one(&mut connection)
         .await
         .map_err(classify)?;
+        // The server notices by itself that it is gone.
+        let _ = connection.close().await;
         if number / 10_000 < OLDEST_SERVER {
             return Err(StoreError::Unsupported {
                 found: format!("PostgreSQL {full}"),

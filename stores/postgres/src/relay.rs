@@ -35,7 +35,8 @@ impl Store for PostgresStore {
 
     async fn check(&self) -> Result<()> {
         self.check_server().await?;
-        schema::judge(MIGRATIONS, self.applied().await?)
+        schema::judge(MIGRATIONS, self.applied().await?)?;
+        self.warn_about_durability().await
     }
 
     async fn migrate(&self) -> Result<()> {
@@ -547,10 +548,8 @@ async fn park(tx: &mut Transaction<'_, Postgres>, fence: &Fence, park: &[Park]) 
         .execute(&mut **tx)
         .await
         .map_err(classify)?;
-    for message in park.iter().filter_map(|p| p.follow_up.clone()) {
-        // Keyed: a message that is given up twice is compensated once.
-        let key = Some(("follow-up".to_owned(), message.id.to_string()));
-        enqueue::insert_keyed(&mut *tx, &Keyed { message, key }).await?;
+    for keyed in park.iter().filter_map(Park::keyed_follow_up) {
+        enqueue::insert_keyed(&mut *tx, &keyed).await?;
     }
     Ok(())
 }

@@ -167,7 +167,7 @@ impl State {
                     !self
                         .same_lane(row.queue(), &lane)
                         .any(|other| other.seq < row.seq)
-                        && self.holder(row.queue(), &lane).is_none()
+                        && self.holders(row.queue(), &lane).next().is_none()
                 })
         };
         Audit {

@@ -170,7 +170,7 @@ impl State {
                 .map(|other| blocker(other, lane))
         });
         let holder = lane.as_ref().and_then(|lane| {
-            let holder = self.holder(queue, lane).filter(|p| p.row.seq != row.seq);
+            let holder = self.holders(queue, lane).find(|p| p.row.seq != row.seq);
             holder.map(|p| Blocker {
                 id: p.id.to_string(),
                 ..blocker(&p.row, lane)

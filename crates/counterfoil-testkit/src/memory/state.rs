@@ -161,9 +161,13 @@ impl State {
         })
     }
 
-    /// The parked message that a lane waits for.
-    pub(super) fn holder(&self, queue: &str, lane: &Aggregate) -> Option<&Parked> {
-        self.parked.values().find(|p| {
+    /// The parked messages that a lane waits for.
+    pub(super) fn holders<'a>(
+        &'a self,
+        queue: &'a str,
+        lane: &'a Aggregate,
+    ) -> impl Iterator<Item = &'a Parked> {
+        self.parked.values().filter(move |p| {
             p.hold
                 && matches!(p.state, "pending" | "redriven")
                 && p.row.queue() == queue
@@ -175,7 +179,7 @@ impl State {
     pub(super) fn blocked(&self, queue: &str, lane: &Aggregate) -> bool {
         self.lane_rows(queue, lane)
             .any(|row| row.state == RowState::Retrying)
-            || self.holder(queue, lane).is_some()
+            || self.holders(queue, lane).next().is_some()
     }
 
     /// A row that arrives now in its lane would not be the head.
@@ -183,7 +187,7 @@ impl State {
         row.lane().is_some_and(|lane| {
             self.lane_rows(row.queue(), &lane)
                 .any(|other| other.seq != row.seq)
-                || self.holder(row.queue(), &lane).is_some()
+                || self.holders(row.queue(), &lane).next().is_some()
         })
     }
 
@@ -239,9 +243,10 @@ impl Row {
         self.available_at.is_none_or(|at| at <= now)
     }
 
-    /// Waits for its time, outside of the plain read.
+    /// Waits for its time, outside of the plain read. Without a time there is nothing to wait for.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.state, RowState::Scheduled | RowState::Retrying)
+        let aside = matches!(self.state, RowState::Scheduled | RowState::Retrying);
+        aside && self.available_at.is_some()
     }
 
     /// Waits behind another row. Without a lane there is nothing to wait behind.

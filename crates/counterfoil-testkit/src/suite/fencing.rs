@@ -106,7 +106,8 @@ pub async fn the_owner_can_change_everything<H: Harness>(t: Fixture<H>) {
     owner.take_all().await;
 
     for n in 0..8 {
-        t.put(&[message(n, 1)]).await;
+        t.put(&[message(n, 1).not_before(chrono::Utc::now() + LATER)])
+            .await;
         let row = owner.read(QUEUE).await.remove(0);
         assert_eq!(
             owner

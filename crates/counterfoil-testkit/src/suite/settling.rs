@@ -79,7 +79,8 @@ pub async fn rows_that_are_gone_are_passed_over<H: Harness>(t: Fixture<H>) {
 
 /// Everything that can be said, in one transaction.
 pub async fn one_settlement_says_many_things<H: Harness>(t: Fixture<H>) {
-    let all: Vec<Message> = (0..7).map(|n| message(n, 1)).collect();
+    let mut all: Vec<Message> = (0..7).map(|n| message(n, 1)).collect();
+    all[3].available_at = Some(chrono::Utc::now() + LATER);
     t.put(&all).await;
     let relay = t.relay(&[QUEUE, OTHER]).await;
     let rows = relay.read(QUEUE).await;

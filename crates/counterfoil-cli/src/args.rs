@@ -1,0 +1,431 @@
+//! The command line.
+//!
+//! Every command says in one sentence what it does and shows an example.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+
+/// Messages that commit with your data, and a relay that delivers them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "counterfoil",
+    version,
+    arg_required_else_help = true,
+    after_help = "Start with:\n  counterfoil serve\n  counterfoil config default > counterfoil.toml\n\n\
+                  Exit codes: 0 fine, 1 failed, 2 wrong command line or configuration, 3 not found."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Group)]
+pub(crate) struct Global {
+    /// The configuration file [default: ./counterfoil.toml if it is there]
+    #[arg(long, global = true, value_name = "FILE", env = "COUNTERFOIL_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// The database: sqlite:PATH, postgres://…, mysql://… [default: SQLite in the data directory]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "COUNTERFOIL_DATABASE",
+        hide_env_values = true
+    )]
+    pub(crate) database: Option<String>,
+    /// Where the default database is kept
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "COUNTERFOIL_DATA_DIR",
+        default_value = "./counterfoil-data"
+    )]
+    pub(crate) data_dir: PathBuf,
+    /// What to log: error, warn, info, debug, trace; also by target, as in info,sqlx=debug
+    #[arg(long, global = true, value_name = "LEVEL", env = "COUNTERFOIL_LOG")]
+    pub(crate) log: Option<String>,
+    /// How to log
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        env = "COUNTERFOIL_LOG_FORMAT",
+        default_value = "text"
+    )]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How results look.
+#[derive(Debug, Clone, Copy, Group)]
+pub(crate) struct Output {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Who does it.
+#[derive(Debug, Clone, Group)]
+pub(crate) struct Operator {
+    /// Your name, for the record [default: $USER]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) by: Option<String>,
+}
+
+impl Operator {
+    /// The name for the record.
+    pub(crate) fn name(&self) -> String {
+        let named = self.by.clone().or_else(|| std::env::var("USER").ok());
+        let named = named.or_else(|| std::env::var("LOGNAME").ok());
+        named
+            .filter(|name| !name.trim().is_empty())
+            .unwrap_or_else(|| "operator".into())
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the relay and the API until stopped
+    #[command(after_help = "Example:\n  counterfoil serve --listen 127.0.0.1:7070")]
+    Serve(Serve),
+    /// Run a small shop under live traffic, with duplicates, failures and poison messages
+    #[cfg(feature = "sqlite")]
+    #[command(
+        after_help = "Runs until Ctrl-C on a database of its own, and removes it.\n\n\
+                      Example:\n  counterfoil demo --listen 127.0.0.1:7171"
+    )]
+    Demo(Demo),
+    /// Create or upgrade the tables, or print the SQL that does
+    #[command(
+        after_help = "Examples:\n  counterfoil migrate --database postgres://localhost/app\n  \
+                      counterfoil migrate --print --dialect postgres > counterfoil.sql"
+    )]
+    Migrate(Migrate),
+    /// The configuration file
+    #[command(subcommand)]
+    Config(Config),
+    /// Put a message into the outbox
+    #[command(after_help = "Examples:\n  \
+                      counterfoil enqueue --event-type OrderPaid --aggregate order/42 --payload '{\"total\": 7}'\n  \
+                      counterfoil enqueue --event-type Import --queue billing --payload @body.json --delay 5m")]
+    Enqueue(Enqueue),
+    /// Messages that are not delivered yet
+    #[command(subcommand)]
+    Outbox(Outbox),
+    /// Queues: figures, pause, resume
+    #[command(subcommand)]
+    Queue(Queue),
+    /// Messages that could not pass
+    #[command(subcommand)]
+    Parked(Parked),
+    /// Say in one sentence why a message has not arrived
+    #[command(after_help = "Example:\n  counterfoil explain 0198c0de-0000-7000-8000-000000000001")]
+    Explain(One),
+    /// Count every message by state and look for what is missing or double
+    #[command(after_help = "Exit code 1 when something is missing or double.\n\n\
+                      Example:\n  counterfoil audit --history-kept")]
+    Audit(Audit),
+    /// Measure this database: enqueue and drain rate, time from commit to delivery
+    #[command(
+        after_help = "Works in the queue `counterfoil-bench` with a destination that does nothing, \
+                      beside whatever else is going on, and leaves no message behind.\n\n\
+                      Example:\n  counterfoil bench --messages 50000 --aggregates 5000"
+    )]
+    Bench(Bench),
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example:\n  counterfoil completions bash > /etc/bash_completion.d/counterfoil"
+    )]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// `demo`
+#[cfg(feature = "sqlite")]
+#[derive(Debug, Group)]
+pub(crate) struct Demo {
+    /// Address and port of the API; port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// Stop by itself after so many seconds
+    #[arg(long)]
+    pub(crate) seconds: Option<u64>,
+}
+
+/// `serve`
+#[derive(Debug, Group)]
+pub(crate) struct Serve {
+    /// Address and port, instead of the configuration's; port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS", env = "COUNTERFOIL_LISTEN")]
+    pub(crate) listen: Option<String>,
+    /// Leave the tables as they are: somebody else migrates
+    #[arg(long)]
+    pub(crate) no_migrate: bool,
+}
+
+/// `migrate`
+#[derive(Debug, Group)]
+pub(crate) struct Migrate {
+    /// Print the SQL and change nothing
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// For which database to print, when none is named
+    #[arg(long, value_enum, requires = "print")]
+    pub(crate) dialect: Option<Dialect>,
+}
+
+/// A kind of database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dialect {
+    /// SQLite
+    Sqlite,
+    /// PostgreSQL
+    Postgres,
+    /// MySQL and MariaDB
+    #[value(alias = "mariadb")]
+    Mysql,
+}
+
+/// `config`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Print the commented default file
+    #[command(after_help = "Example:\n  counterfoil config default > counterfoil.toml")]
+    Default,
+    /// Say everything that is wrong with the configuration
+    #[command(after_help = "Example:\n  counterfoil config check --config /etc/counterfoil.toml")]
+    Check,
+}
+
+/// `enqueue`
+#[derive(Debug, Group)]
+pub(crate) struct Enqueue {
+    /// What happened, for example OrderPaid; routes decide by it
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) event_type: String,
+    /// JSON, @FILE, or - for standard input
+    #[arg(long, value_name = "JSON", default_value = "null")]
+    pub(crate) payload: String,
+    /// The queue, instead of leaving it to the routes
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<String>,
+    /// What its order is kept for
+    #[arg(long, value_name = "TYPE/ID")]
+    pub(crate) aggregate: Option<String>,
+    /// Your number within the aggregate
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "aggregate",
+        allow_negative_numbers = true
+    )]
+    pub(crate) version: Option<i64>,
+    /// A header; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE")]
+    pub(crate) headers: Vec<String>,
+    /// Not to be delivered before this much time has passed, such as 90s
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) delay: Option<Duration>,
+    /// The message's id, a UUID: enqueueing it again is recognised as a repeat
+    #[arg(long, value_name = "UUID")]
+    pub(crate) id: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// A message.
+#[derive(Debug, Group)]
+pub(crate) struct One {
+    /// The message's id
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What to list.
+#[derive(Debug, Group)]
+pub(crate) struct Filters {
+    /// Only this queue; "" for messages that no route has taken
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<String>,
+    /// Only this aggregate: its id, or type/id
+    #[arg(long, value_name = "ID")]
+    pub(crate) aggregate: Option<String>,
+    /// Only this error code, for example UPSTREAM_5XX
+    #[arg(long, value_name = "CODE")]
+    pub(crate) code: Option<String>,
+    /// At most this many, up to 1000
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: u32,
+    /// Only what is numbered above this: the last number of the page before
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) after: i64,
+}
+
+/// `outbox`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Outbox {
+    /// List messages in order of insertion
+    #[command(after_help = "Example:\n  counterfoil outbox list --queue billing --state retrying")]
+    List {
+        #[command(flatten)]
+        filters: Filters,
+        /// Only this state: new, scheduled, retrying or held
+        #[arg(long)]
+        state: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show everything about one message, wherever it stands
+    #[command(
+        after_help = "Example:\n  counterfoil outbox show 0198c0de-0000-7000-8000-000000000001"
+    )]
+    Show(One),
+    /// Count messages by queue and state
+    #[command(after_help = "Example:\n  counterfoil outbox stats --json")]
+    Stats(Output),
+    /// Take pending messages out of the outbox
+    #[command(
+        after_help = "A delivery that is under way at this moment may still arrive.\n\n\
+                      Example:\n  counterfoil outbox cancel 0198c0de-0000-7000-8000-000000000001 --reason 'sent by hand'"
+    )]
+    Cancel {
+        /// The messages' ids
+        #[arg(required = true)]
+        ids: Vec<String>,
+        /// Why, for the record
+        #[arg(long, default_value = "cancelled")]
+        reason: String,
+        #[command(flatten)]
+        operator: Operator,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// `queue`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Queue {
+    /// List queues: how many wait, who serves them, which are paused
+    #[command(after_help = "Example:\n  counterfoil queue list")]
+    List(Output),
+    /// Stop delivery from a queue
+    #[command(after_help = "Example:\n  counterfoil queue pause billing --reason 'deploying'")]
+    Pause {
+        /// The queue
+        queue: String,
+        /// Why, for the record
+        #[arg(long, default_value = "paused by hand")]
+        reason: String,
+        #[command(flatten)]
+        operator: Operator,
+    },
+    /// Start delivery again
+    #[command(after_help = "Example:\n  counterfoil queue resume billing")]
+    Resume {
+        /// The queue
+        queue: String,
+        #[command(flatten)]
+        operator: Operator,
+    },
+}
+
+/// `parked`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Parked {
+    /// List parked messages
+    #[command(
+        after_help = "Example:\n  counterfoil parked list --queue billing --code UPSTREAM_4XX"
+    )]
+    List {
+        #[command(flatten)]
+        filters: Filters,
+        /// Only this state: pending, redriven, delivered, ignored, or all
+        #[arg(long, default_value = "pending")]
+        state: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show one parked message and what happened to it
+    #[command(
+        after_help = "Example:\n  counterfoil parked show 0198c0de-0000-7000-8000-000000000001"
+    )]
+    Show(One),
+    /// Put parked messages back into their queues, lowest number first, under the same ids
+    #[command(
+        after_help = "Examples:\n  counterfoil parked redrive 0198c0de-0000-7000-8000-000000000001\n  \
+                      counterfoil parked redrive --queue billing --code UPSTREAM_4XX --dry-run"
+    )]
+    Redrive(Redrive),
+}
+
+/// `parked redrive`
+#[derive(Debug, Group)]
+pub(crate) struct Redrive {
+    /// The messages' ids
+    #[arg(required_unless_present_any = ["queue", "code", "all"])]
+    pub(crate) ids: Vec<String>,
+    /// Every pending one of this queue
+    #[arg(long, value_name = "NAME", conflicts_with = "ids")]
+    pub(crate) queue: Option<String>,
+    /// Every pending one with this error code
+    #[arg(long, value_name = "CODE", conflicts_with = "ids")]
+    pub(crate) code: Option<String>,
+    /// Every pending one
+    #[arg(long, conflicts_with_all = ["ids", "queue", "code"])]
+    pub(crate) all: bool,
+    /// Also those whose handler asked for a person's confirmation
+    #[arg(long)]
+    pub(crate) confirm: bool,
+    /// Say what would be done and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) operator: Operator,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `audit`
+#[derive(Debug, Group)]
+pub(crate) struct Audit {
+    /// Sent messages were kept since the oldest key: then a key without its message is a finding
+    #[arg(long)]
+    pub(crate) history_kept: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `bench`
+#[derive(Debug, Group)]
+pub(crate) struct Bench {
+    /// Messages to enqueue and drain
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) messages: u32,
+    /// Aggregates that they are spread over
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) aggregates: u32,
+    /// Messages a second while the time to delivery is measured
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rate: u32,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}

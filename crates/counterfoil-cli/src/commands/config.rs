@@ -1,0 +1,25 @@
+//! `config`: print the default file, check a file.
+
+use crate::args::{Config, Global};
+use crate::config::{DEFAULT_FILE, Loaded};
+use crate::database::Place;
+use crate::failure::Result;
+use crate::print;
+
+pub(super) fn run(global: &Global, what: &Config) -> Result {
+    match what {
+        Config::Default => print::line(DEFAULT_FILE.trim_end()),
+        Config::Check => {
+            let (loaded, settings) = Loaded::check(global.config.as_deref(), None)?;
+            Place::find(global, &loaded)?;
+            let (destinations, routes) = (settings.queues.len(), settings.routes.iter().count());
+            let file = match loaded.path() {
+                Some(path) => path.display().to_string(),
+                None => "no counterfoil.toml here, so the defaults hold".into(),
+            };
+            print::line(&format!(
+                "ok: {file} (destinations: {destinations}, routes: {routes})"
+            ))
+        }
+    }
+}

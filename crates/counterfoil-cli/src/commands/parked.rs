@@ -1,0 +1,132 @@
+//! `parked`: messages that could not pass.
+
+use std::time::Duration;
+
+use counterfoil_core::desk::{Desk, Entry, Filter, MAX_PAGE, Redriven};
+use serde_json::json;
+
+use super::{outbox, show};
+use crate::args::{Parked as What, Redrive};
+use crate::database::Outbox;
+use crate::failure::{Failure, Result};
+use crate::print;
+
+/// So many go back in one go: a destination that just recovered is not flooded at once.
+const CHUNK: usize = 200;
+/// Between two goes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
+    match what {
+        What::List {
+            filters,
+            state,
+            output,
+        } => {
+            let state = Some(state).filter(|state| state != "all");
+            let read = async |filter: &Filter| outbox.parked(filter).await;
+            let entries = outbox::list(&filters, state, read).await?;
+            print::entries(&entries, output.json, "Nothing is parked.")
+        }
+        What::Show(one) => show::run(outbox, &one, Some("parked")).await,
+        What::Redrive(args) => redrive(outbox, args).await,
+    }
+}
+
+async fn redrive(outbox: &dyn Outbox, args: Redrive) -> Result {
+    let ids = match args.ids.is_empty() {
+        true => {
+            let chosen = chosen(outbox, &args).await?;
+            if args.dry_run {
+                return print::entries(&chosen, args.output.json, "Nothing would be redriven.");
+            }
+            chosen.into_iter().map(|entry| entry.id).collect()
+        }
+        false if args.dry_run => return dry_run(outbox, &args).await,
+        false => args.ids.clone(),
+    };
+    let mut all = Redriven::default();
+    for (n, chunk) in ids.chunks(CHUNK).enumerate() {
+        if n > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let done = outbox
+            .redrive(chunk, args.confirm, &args.operator.name())
+            .await?;
+        all.redriven.extend(done.redriven);
+        all.refused.extend(done.refused);
+        // Relays find them by polling when they cannot be told.
+        let _ = outbox.announce().await;
+    }
+    say(&all, args.output.json)
+}
+
+/// Every pending one that the options choose, lowest number first.
+async fn chosen(desk: &dyn Desk, args: &Redrive) -> Result<Vec<Entry>> {
+    let mut filter = Filter {
+        queue: args.queue.clone(),
+        state: Some("pending".into()),
+        code: args.code.clone(),
+        limit: MAX_PAGE,
+        ..Filter::default()
+    };
+    let mut all = Vec::new();
+    loop {
+        let page = desk.parked(&filter).await?;
+        let Some(last) = page.last() else {
+            return Ok(all);
+        };
+        filter.after = last.seq;
+        all.extend(page);
+    }
+}
+
+async fn dry_run(desk: &dyn Desk, args: &Redrive) -> Result {
+    let (mut chosen, mut missing) = (Vec::new(), Vec::new());
+    for id in &args.ids {
+        match desk.show(id).await? {
+            Some(detail) if detail.place == "parked" && detail.entry.state == "pending" => {
+                chosen.push(detail.entry);
+            }
+            _ => missing.push(print::clean(id)),
+        }
+    }
+    chosen.sort_by_key(|entry| entry.seq);
+    print::entries(&chosen, args.output.json, "Nothing would be redriven.")?;
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::NotFound(format!(
+            "not parked: {}",
+            missing.join(", ")
+        ))),
+    }
+}
+
+fn say(done: &Redriven, as_json: bool) -> Result {
+    if as_json {
+        let refused = done
+            .refused
+            .iter()
+            .map(|(id, why)| json!({ "id": id, "why": why }));
+        let refused: Vec<_> = refused.collect();
+        print::json(&json!({ "redriven": done.redriven, "refused": refused }))?;
+    } else {
+        for id in &done.redriven {
+            print::line(&format!("{id} redriven"))?;
+        }
+        for (id, why) in &done.refused {
+            print::line(&format!(
+                "{} refused: {}",
+                print::clean(id),
+                print::clean(why)
+            ))?;
+        }
+        if done.redriven.is_empty() && done.refused.is_empty() {
+            print::line("Nothing to redrive.")?;
+        }
+    }
+    match done.refused.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Told),
+    }
+}

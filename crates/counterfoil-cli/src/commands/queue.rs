@@ -1,0 +1,61 @@
+//! `queue`: figures, pause, resume.
+
+use counterfoil_core::desk::Desk;
+use counterfoil_core::message::check_name;
+
+use super::outbox::oldest;
+use crate::args::Queue as What;
+use crate::database::Outbox;
+use crate::failure::{Failure, Result};
+use crate::print;
+
+pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
+    match what {
+        What::List(output) => list(outbox, output.json).await,
+        What::Pause {
+            queue,
+            reason,
+            operator,
+        } => {
+            check_name("the queue's name", &queue)?;
+            outbox
+                .pause_queue(&queue, &reason, &operator.name())
+                .await?;
+            print::line(&format!("{queue} is paused"))
+        }
+        What::Resume { queue, operator } => {
+            if !outbox.resume_queue(&queue, &operator.name()).await? {
+                let text = format!("the queue `{}` is not paused", print::clean(&queue));
+                return Err(Failure::NotFound(text));
+            }
+            // Relays find out by polling when they cannot be told.
+            let _ = outbox.announce().await;
+            print::line(&format!("{queue} goes on"))
+        }
+    }
+}
+
+async fn list(desk: &dyn Desk, as_json: bool) -> Result {
+    let stats = desk.stats().await?;
+    if as_json {
+        return print::json(&stats);
+    }
+    let header = ["QUEUE", "PENDING", "PARKED", "OLDEST", "RELAYS", "STATUS"];
+    let rows = stats.iter().map(|q| {
+        let status = match (&q.paused, q.unavailable_since) {
+            (Some(reason), _) => format!("paused: {reason}"),
+            (None, Some(since)) => format!("nobody answers since {}", print::time(since)),
+            (None, None) if q.unserved() => "nobody serves it".into(),
+            (None, None) => "ok".into(),
+        };
+        vec![
+            print::queue(&q.queue),
+            q.pending().to_string(),
+            q.parked.to_string(),
+            oldest(q),
+            q.relays.to_string(),
+            status,
+        ]
+    });
+    print::table(&header, rows.collect(), "There are no queues yet.")
+}

@@ -1,0 +1,205 @@
+//! The configuration as it stands in the file: the first of two stages.
+//!
+//! # Promise
+//! One struct for each section, with the keys of the file as its fields and the program's own
+//! defaults as its default. Nothing here says whether the values can work; [`super::settings`] does.
+
+use std::collections::BTreeMap;
+
+use counterfoil_core::policy::Backoff;
+use counterfoil_core::store::Retention;
+use counterfoil_engine::Settings as Engine;
+use serde::Deserialize;
+
+use super::value::{KeepSent, Pointed, Span};
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct File {
+    /// `[database]`
+    pub(crate) database: Database,
+    /// `[server]`
+    pub(crate) server: Server,
+    /// `[relay]`
+    pub(crate) relay: Relay,
+    /// `[[route]]`
+    pub(crate) routes: Vec<Route>,
+    /// `[destination.NAME]`, by name.
+    pub(crate) destinations: BTreeMap<String, Destination>,
+}
+
+/// `[database]`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Database {
+    /// Where the outbox is. Absent: SQLite in the data directory.
+    pub(crate) url: Option<Pointed>,
+}
+
+/// `[server]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Server {
+    /// Address and port.
+    pub(crate) listen: String,
+    /// Who may use the API.
+    pub(crate) tokens: Vec<Pointed>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:7070".into(),
+            tokens: Vec::new(),
+        }
+    }
+}
+
+/// `[relay]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Relay {
+    /// For people; absent: the name of the host.
+    pub(crate) name: Option<String>,
+    /// A relay that is silent for so long loses its shards.
+    pub(crate) lease: Span,
+    /// How often to look without being woken.
+    pub(crate) poll: Span,
+    /// Rows in one read.
+    pub(crate) batch: usize,
+    /// Rows of one aggregate in memory.
+    pub(crate) lane: usize,
+    /// How often to look below the low mark.
+    pub(crate) rescan: Span,
+    /// How long a shard that is given away waits for its handlers.
+    pub(crate) handover: Span,
+    /// How long a stopping relay waits for its handlers.
+    pub(crate) drain: Span,
+    /// How long an unavailable destination uses up no attempts.
+    pub(crate) patience: Span,
+    /// How often to remove what is over.
+    pub(crate) sweep: Span,
+    /// Rows removed in one go.
+    pub(crate) sweep_batch: u32,
+    /// Keep sent messages for so long.
+    pub(crate) keep_sent: KeepSent,
+    /// Keep cancelled messages for so long, when sent ones are not kept.
+    pub(crate) keep_cancelled: Span,
+    /// Recognise a repeated id for so long.
+    pub(crate) keep_keys: Span,
+}
+
+impl Default for Relay {
+    fn default() -> Self {
+        let (engine, retention) = (Engine::default(), Retention::default());
+        Self {
+            name: None,
+            lease: Span(engine.lease),
+            poll: Span(engine.poll),
+            batch: engine.batch,
+            lane: engine.lane,
+            rescan: Span(engine.rescan),
+            handover: Span(engine.handover),
+            drain: Span(engine.drain),
+            patience: Span(engine.patience),
+            sweep: Span(engine.sweep),
+            sweep_batch: retention.batch,
+            keep_sent: KeepSent(engine.keep_sent.then_some(retention.history)),
+            keep_cancelled: Span(retention.history),
+            keep_keys: Span(retention.ledger),
+        }
+    }
+}
+
+/// `[[route]]`
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Route {
+    /// A pattern for event types.
+    pub(crate) events: Option<String>,
+    /// Names of destinations.
+    pub(crate) to: Vec<String>,
+}
+
+/// `[destination.NAME]`, by its `type`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Destination {
+    /// `type = "webhook"`
+    Webhook(Webhook),
+}
+
+impl Destination {
+    /// The words that `type` may be.
+    pub(crate) const TYPES: [&'static str; 1] = ["webhook"];
+}
+
+/// What parking does to later messages of the aggregate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnPark {
+    /// They wait.
+    #[default]
+    Hold,
+    /// They go on.
+    Skip,
+}
+
+/// `[destination.NAME]` with `type = "webhook"`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Webhook {
+    /// Always `webhook`.
+    pub(crate) r#type: String,
+    /// Where requests go.
+    pub(crate) url: Option<Pointed>,
+    /// Keys to sign with.
+    pub(crate) secrets: Vec<Pointed>,
+    /// Send without a signature.
+    pub(crate) unsigned: bool,
+    /// For a whole attempt.
+    pub(crate) timeout: Span,
+    /// For name, TCP and TLS; absent: 3 s, at most half of the timeout.
+    pub(crate) connect_timeout: Option<Span>,
+    /// Requests at one time.
+    pub(crate) concurrency: usize,
+    /// Bytes of an answer that are read.
+    pub(crate) max_response: usize,
+    /// Let requests go to private addresses.
+    pub(crate) allow_private: bool,
+    /// A file with certificates that are trusted besides the public ones.
+    pub(crate) extra_ca: Option<String>,
+    /// Sent with every request.
+    pub(crate) headers: BTreeMap<String, Pointed>,
+    /// What parking does to later messages of the aggregate.
+    pub(crate) on_park: OnPark,
+    /// Attempts after which a message is parked.
+    pub(crate) max_attempts: u32,
+    /// The longest wait after the first failure; doubles with each further one.
+    pub(crate) backoff_base: Span,
+    /// The longest wait of all.
+    pub(crate) backoff_cap: Span,
+}
+
+impl Default for Webhook {
+    fn default() -> Self {
+        let backoff = Backoff::DEFAULT;
+        Self {
+            r#type: "webhook".into(),
+            url: None,
+            secrets: Vec::new(),
+            unsigned: false,
+            timeout: Span(std::time::Duration::from_secs(10)),
+            connect_timeout: None,
+            concurrency: 16,
+            max_response: 64 * 1024,
+            allow_private: false,
+            extra_ca: None,
+            headers: BTreeMap::new(),
+            on_park: OnPark::Hold,
+            max_attempts: backoff.max_attempts(),
+            // The ceiling after one failure is the base, after very many it is the cap.
+            backoff_base: Span(backoff.ceiling(1)),
+            backoff_cap: Span(backoff.ceiling(u32::MAX)),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Configuration in two stages: the file as it stands, then settings that can work.
+//!
+//! # Promise
+//! Everything that is wrong is said at once, each in one line with its place in the file. The
+//! commented default file is the defaults: a test holds the two together.
+
+mod file;
+mod nearest;
+mod read;
+mod settings;
+mod value;
+mod webhook;
+
+use std::path::{Path, PathBuf};
+
+pub(crate) use settings::{Settings, Tokens};
+pub(crate) use value::shown;
+
+use crate::failure::{Failure, Result};
+use file::File;
+use read::{Lines, Problem};
+
+/// The default file, as `counterfoil config default` prints it.
+pub(crate) const DEFAULT_FILE: &str = include_str!("../../counterfoil.default.toml");
+/// Read when it is there and no other file is named.
+const USUAL_NAME: &str = "counterfoil.toml";
+
+/// A configuration file that was read and understood, or the defaults.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    path: Option<PathBuf>,
+    file: File,
+    lines: Lines,
+}
+
+impl Loaded {
+    /// Reads the named file, or the usual one if it is there.
+    pub(crate) fn load(named: Option<&Path>) -> Result<Self> {
+        let (loaded, problems) = Self::read(named)?;
+        match problems.is_empty() {
+            true => Ok(loaded),
+            false => Err(loaded.refuse(&problems)),
+        }
+    }
+
+    /// Reads a file and says everything that is wrong with it, in both stages.
+    pub(crate) fn check(named: Option<&Path>, listen: Option<String>) -> Result<(Self, Settings)> {
+        let (mut loaded, mut problems) = Self::read(named)?;
+        if let Some(listen) = listen {
+            loaded.file.server.listen = listen;
+        }
+        match settings::validate(&loaded.file, &loaded.lines, &loaded.directory()) {
+            Ok(settings) if problems.is_empty() => return Ok((loaded, settings)),
+            Ok(_) => {}
+            Err(more) => problems.extend(more),
+        }
+        problems.sort();
+        problems.dedup();
+        Err(loaded.refuse(&problems))
+    }
+
+    fn read(named: Option<&Path>) -> Result<(Self, Vec<Problem>)> {
+        let path = match named {
+            Some(path) => Some(path.to_owned()),
+            None => Some(PathBuf::from(USUAL_NAME)).filter(|path| path.is_file()),
+        };
+        let Some(path) = path else {
+            return Ok((Self::default(), Vec::new()));
+        };
+        let text = std::fs::read_to_string(&path)
+            .map_err(|e| Failure::config(format!("{} cannot be read: {e}", path.display())))?;
+        let reading = read::read(&text);
+        let loaded = Self {
+            path: Some(path),
+            file: reading.file,
+            lines: reading.lines,
+        };
+        Ok((loaded, reading.problems))
+    }
+
+    /// The file that was read.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The database that the file names.
+    pub(crate) fn database_url(&self) -> Result<Option<String>> {
+        let Some(url) = &self.file.database.url else {
+            return Ok(None);
+        };
+        let resolved = url.resolve(&self.directory()).map_err(|text| {
+            let line = self.lines.of("database.url");
+            self.refuse(&[Problem {
+                line,
+                text: format!("`url` in [database]: {text}"),
+            }])
+        });
+        resolved.map(Some)
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.path
+            .as_deref()
+            .and_then(Path::parent)
+            .map(Path::to_owned)
+            .unwrap_or_default()
+    }
+
+    fn refuse(&self, problems: &[Problem]) -> Failure {
+        let place = |line: Option<usize>| match (&self.path, line) {
+            (Some(path), Some(line)) => format!("{}:{line}: ", path.display()),
+            _ => String::new(),
+        };
+        Failure::Config(
+            problems
+                .iter()
+                .map(|p| format!("{}{}", place(p.line), p.text))
+                .collect(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use file::{Destination, Webhook};
+
+    #[test]
+    fn the_default_file_is_the_defaults() {
+        let reading = read::read(DEFAULT_FILE);
+
+        assert_eq!(reading.problems, []);
+        assert_eq!(reading.file, File::default());
+    }
+
+    /// In the default file, `#key = …` is an example that can be uncommented and `# …` is prose.
+    #[test]
+    fn the_examples_in_the_default_file_are_valid_and_show_the_defaults() {
+        let uncommented: Vec<&str> = DEFAULT_FILE
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(rest) if !rest.is_empty() && !rest.starts_with(' ') => rest,
+                _ => line,
+            })
+            .collect();
+
+        let reading = read::read(&uncommented.join("\n"));
+
+        assert_eq!(reading.problems, []);
+        let Destination::Webhook(shown) = &reading.file.destinations["billing"];
+        let defaults = Webhook {
+            url: shown.url.clone(),
+            secrets: shown.secrets.clone(),
+            connect_timeout: shown.connect_timeout,
+            extra_ca: shown.extra_ca.clone(),
+            headers: shown.headers.clone(),
+            ..Webhook::default()
+        };
+        assert_eq!(*shown, defaults);
+        assert_eq!(reading.file.routes.len(), 1);
+    }
+}

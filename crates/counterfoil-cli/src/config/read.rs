@@ -1,0 +1,357 @@
+//! From TOML text to [`File`], with every problem and its line.
+//!
+//! # Promise
+//! One mistake does not hide the next: what is wrong is reported and left out, and reading goes on.
+//! An unknown key is named together with the key that was probably meant.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+use super::file::{Destination, File};
+use super::nearest::hint;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Problem {
+    /// The line in the file, counted from one; absent when it is not in the file.
+    pub(crate) line: Option<usize>,
+    /// What is wrong and what to do.
+    pub(crate) text: String,
+}
+
+/// Where each key stands in the file.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(BTreeMap<String, usize>);
+
+impl Lines {
+    /// The line of a key such as `relay.lease`, or of the section around it.
+    pub(crate) fn of(&self, path: &str) -> Option<usize> {
+        let mut path = path;
+        loop {
+            if let Some(line) = self.0.get(path) {
+                return Some(*line);
+            }
+            path = path.rsplit_once('.')?.0;
+        }
+    }
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// What could be understood.
+    pub(crate) file: File,
+    /// Where it stands.
+    pub(crate) lines: Lines,
+    /// What could not be understood.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Reads a file.
+pub(crate) fn read(text: &str) -> Reading {
+    let mut reader = Reader {
+        text,
+        out: Reading::default(),
+    };
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        reader.problem(error.span(), error.message());
+    }
+    // After a syntax error the rest is guesswork: what follows from it would only confuse.
+    if reader.out.problems.is_empty() {
+        reader.file(document.into_inner());
+    }
+    reader.out.problems.sort();
+    reader.out
+}
+
+struct Reader<'i> {
+    text: &'i str,
+    out: Reading,
+}
+
+const SECTIONS: [&str; 5] = ["database", "server", "relay", "route", "destination"];
+
+impl<'i> Reader<'i> {
+    fn file(&mut self, document: DeTable<'i>) {
+        for (key, value) in document {
+            let name = key.get_ref().to_string();
+            self.note(&name, key.span().start);
+            match name.as_str() {
+                "database" => self.out.file.database = self.section(&name, "[database]", value),
+                "server" => self.out.file.server = self.section(&name, "[server]", value),
+                "relay" => self.out.file.relay = self.section(&name, "[relay]", value),
+                "route" => self.routes(value),
+                "destination" => self.destinations(value),
+                _ => {
+                    let hint = hint(&name, SECTIONS);
+                    self.problem(Some(key.span()), &format!("unknown section `{name}`{hint}"));
+                }
+            }
+        }
+    }
+
+    fn routes(&mut self, value: Spanned<DeValue<'i>>) {
+        let span = value.span();
+        let DeValue::Array(rules) = value.into_inner() else {
+            return self.problem(Some(span), "routes are written as [[route]]");
+        };
+        for (i, rule) in rules.into_iter().enumerate() {
+            let path = format!("route.{i}");
+            self.note(&path, rule.span().start);
+            let route = self.section(&path, "[[route]]", rule);
+            self.out.file.routes.push(route);
+        }
+    }
+
+    fn destinations(&mut self, value: Spanned<DeValue<'i>>) {
+        let span = value.span();
+        let DeValue::Table(all) = value.into_inner() else {
+            return self.problem(Some(span), "destinations are written as [destination.NAME]");
+        };
+        for (key, value) in all {
+            let name = key.get_ref().to_string();
+            let path = format!("destination.{name}");
+            self.note(&path, key.span().start);
+            let shown = format!("[destination.{name}]");
+            let kind = value
+                .get_ref()
+                .get("type")
+                .and_then(|kind| kind.get_ref().as_str());
+            match kind {
+                Some("webhook") => {
+                    let webhook = self.section(&path, &shown, value);
+                    self.out
+                        .file
+                        .destinations
+                        .insert(name, Destination::Webhook(webhook));
+                }
+                Some(other) => {
+                    let hint = hint(other, Destination::TYPES);
+                    let known = Destination::TYPES.join(", ");
+                    let text = format!("unknown type `{other}` in {shown}{hint} (known: {known})");
+                    self.problem(Some(value.span()), &text);
+                }
+                None => {
+                    let text = format!("{shown} needs a type, such as type = \"webhook\"");
+                    self.problem(Some(key.span()), &text);
+                }
+            }
+        }
+    }
+
+    /// Reads one section: what is wrong in it is reported, taken out, and the rest read again.
+    fn section<T: DeserializeOwned + Default>(
+        &mut self,
+        path: &str,
+        shown: &str,
+        value: Spanned<DeValue<'i>>,
+    ) -> T {
+        let span = value.span();
+        let DeValue::Table(mut table) = value.into_inner() else {
+            self.problem(Some(span), &format!("{shown} is a section, not a value"));
+            return T::default();
+        };
+        let known = fields_of::<T>();
+        for (key, _) in &table {
+            self.note(&format!("{path}.{}", key.get_ref()), key.span().start);
+        }
+        table = table
+            .into_iter()
+            .filter(|(key, _)| self.is_known(key, shown, known))
+            .collect();
+        loop {
+            let source = Spanned::new(span.clone(), table.clone());
+            let error = match T::deserialize(toml::de::Deserializer::from(source)) {
+                Ok(section) => return section,
+                Err(error) => error,
+            };
+            let culprit = error.span().and_then(|at| culprit(&table, &at));
+            let prefix = culprit.as_ref().map(|key| format!("`{key}` in {shown}: "));
+            let text = format!("{}{}", prefix.unwrap_or_default(), error.message());
+            self.problem(error.span().or(Some(span.clone())), &text);
+            match culprit {
+                Some(name) => {
+                    table = table
+                        .into_iter()
+                        .filter(|(key, _)| *key.get_ref() != name)
+                        .collect();
+                }
+                None => return T::default(),
+            }
+        }
+    }
+
+    fn is_known(&mut self, key: &Spanned<DeString<'i>>, shown: &str, known: &[&str]) -> bool {
+        let name = key.get_ref().as_ref();
+        if known.contains(&name) {
+            return true;
+        }
+        let hint = hint(name, known.iter().copied());
+        self.problem(
+            Some(key.span()),
+            &format!("unknown key `{name}` in {shown}{hint}"),
+        );
+        false
+    }
+
+    fn note(&mut self, path: &str, at: usize) {
+        let line = self.line(at);
+        self.out.lines.0.insert(path.to_owned(), line);
+    }
+
+    fn problem(&mut self, span: Option<Range<usize>>, text: &str) {
+        let line = span.map(|span| self.line(span.start));
+        self.out.problems.push(Problem {
+            line,
+            text: text.replace('\n', " "),
+        });
+    }
+
+    fn line(&self, at: usize) -> usize {
+        1 + self
+            .text
+            .bytes()
+            .take(at)
+            .filter(|byte| *byte == b'\n')
+            .count()
+    }
+}
+
+/// The entry of a table in which a place of the text lies.
+fn culprit(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
+    let found = table
+        .iter()
+        .find(|(key, value)| key.span() == *at || covers(value, at));
+    found.map(|(key, _)| key.get_ref().to_string())
+}
+
+fn covers(value: &Spanned<DeValue<'_>>, at: &Range<usize>) -> bool {
+    let span = value.span();
+    let itself = span.start <= at.start && at.end <= span.end;
+    itself
+        || match value.get_ref() {
+            DeValue::Table(table) => culprit(table, at).is_some(),
+            DeValue::Array(array) => array.iter().any(|value| covers(value, at)),
+            _ => false,
+        }
+}
+
+/// The keys of a section: what its struct asks serde for.
+fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
+    let mut fields: &'static [&'static str] = &[];
+    // The question is asked and never answered.
+    let _ = T::deserialize(Asked(&mut fields));
+    fields
+}
+
+struct Asked<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Asked<'_> {
+    type Error = de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(de::Error::custom("only structs are asked"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = fields;
+        self.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        let problems = read(text).problems;
+        problems
+            .iter()
+            .map(|p| format!("{}: {}", p.line.unwrap_or(0), p.text))
+            .collect()
+    }
+
+    #[test]
+    fn every_mistake_is_reported_with_its_line() {
+        let found = problems(
+            r#"
+[relay]
+leese = "5s"
+poll = 5
+batch = "many"
+
+[destination.billing]
+type = "webhook"
+url = "https://example.com"
+timout = "3s"
+on-park = "wait"
+
+[destination.billing.headers]
+x-team = 7
+
+[servr]
+"#,
+        );
+
+        let expected = [
+            "3: unknown key `leese` in [relay]; did you mean `lease`?",
+            "4: `poll` in [relay]: ",
+            "5: `batch` in [relay]: ",
+            "10: unknown key `timout` in [destination.billing]; did you mean `timeout`?",
+            "11: `on-park` in [destination.billing]: ",
+            "14: `headers` in [destination.billing]: ",
+            "16: unknown section `servr`; did you mean `server`?",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found} should be {expected}");
+        }
+    }
+
+    #[test]
+    fn what_is_right_beside_a_mistake_is_still_read() {
+        let reading = read("[relay]\npoll = 5\nbatch = 7\n");
+
+        assert_eq!(reading.file.relay.batch, 7);
+        assert_eq!(reading.problems.len(), 1);
+    }
+
+    #[test]
+    fn broken_toml_is_named_by_its_line() {
+        assert!(problems("[relay]\nbatch = \n")[0].starts_with("2: "));
+        assert!(problems("[destination.a]\n[destination.a]\n")[0].starts_with("2: "));
+        assert_eq!(
+            problems("relay = 3"),
+            ["1: [relay] is a section, not a value"]
+        );
+        assert_eq!(
+            problems("[route]\n"),
+            ["1: routes are written as [[route]]"]
+        );
+        assert!(problems("[destination.x]\n")[0].contains("needs a type"));
+    }
+
+    #[test]
+    fn a_key_has_the_line_of_itself_or_of_its_section() {
+        let lines = read("[relay]\nbatch = 7\n").lines;
+
+        assert_eq!(lines.of("relay.batch"), Some(2));
+        assert_eq!(lines.of("relay.lease"), Some(1));
+        assert_eq!(lines.of("server.listen"), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! Values as people write them in the file: durations with a unit, texts that live elsewhere.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+/// A duration with its unit: `"15s"`, `"200ms"`, `"1h 30m"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+/// How long sent messages are kept: `false`, or a duration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeepSent(pub(crate) Option<Duration>);
+
+/// A text that is written in the file, or that the file only points at: `env:NAME`, `file:PATH`.
+#[derive(Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Pointed(String);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SpanVisitor).map(Span)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeepSent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(KeepVisitor)
+    }
+}
+
+struct SpanVisitor;
+
+impl Visitor<'_> for SpanVisitor {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration with its unit, such as \"15s\" or \"5m\"")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
+        humantime::parse_duration(text)
+            .map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+}
+
+struct KeepVisitor;
+
+impl Visitor<'_> for KeepVisitor {
+    type Value = KeepSent;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("false, or how long, such as \"7d\"")
+    }
+
+    fn visit_bool<E: de::Error>(self, keep: bool) -> Result<KeepSent, E> {
+        match keep {
+            false => Ok(KeepSent(None)),
+            true => Err(E::invalid_value(de::Unexpected::Bool(true), &self)),
+        }
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<KeepSent, E> {
+        humantime::parse_duration(text)
+            .map(|duration| KeepSent(Some(duration)))
+            .map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+}
+
+impl Pointed {
+    /// The text itself. A relative `file:` is looked up beside the configuration file.
+    pub(crate) fn resolve(&self, beside: &Path) -> Result<String, String> {
+        if let Some(name) = self.0.strip_prefix("env:") {
+            return std::env::var(name)
+                .map_err(|_| format!("the environment variable {name} is not set"));
+        }
+        if let Some(path) = self.0.strip_prefix("file:") {
+            let path = beside.join(path);
+            return std::fs::read_to_string(&path)
+                .map(|text| text.trim().to_owned())
+                .map_err(|e| format!("{} cannot be read: {e}", path.display()));
+        }
+        Ok(self.0.clone())
+    }
+}
+
+impl fmt::Debug for Pointed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.starts_with("env:") || self.0.starts_with("file:") {
+            true => f.write_str(&self.0),
+            false => f.write_str("(hidden)"),
+        }
+    }
+}
+
+/// A duration as people write it.
+pub(crate) fn shown(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_found_where_it_points() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join("secret"), "hidden\n").unwrap();
+
+        let resolve = |text: &str| Pointed(text.into()).resolve(home.path());
+
+        assert_eq!(resolve("plain").unwrap(), "plain");
+        assert_eq!(resolve("file:secret").unwrap(), "hidden");
+        assert!(
+            resolve("file:nothing")
+                .unwrap_err()
+                .contains("cannot be read")
+        );
+        assert!(
+            resolve("env:COUNTERFOIL_TEST_NO_SUCH_VARIABLE")
+                .unwrap_err()
+                .contains("not set")
+        );
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        assert_eq!(format!("{:?}", Pointed("hunter2".into())), "(hidden)");
+        assert_eq!(format!("{:?}", Pointed("env:NAME".into())), "env:NAME");
+    }
+}

@@ -1,0 +1,152 @@
+//! `[destination.NAME]` with `type = "webhook"`: from the file to a queue that can be served.
+
+use std::sync::Arc;
+
+use counterfoil_core::policy::backoff::{Backoff, BackoffError};
+use counterfoil_engine::{OnPark, QueueSpec};
+use counterfoil_webhook::{Secret, Settings, SettingsError, WebhookDestination};
+
+use super::file;
+use super::settings::Judge;
+
+/// The queue of this destination, unless something is wrong with it.
+pub(super) fn queue(
+    name: &str,
+    section: &file::Webhook,
+    judge: &mut Judge<'_>,
+) -> Option<QueueSpec> {
+    // Both are asked, so that what is wrong with one does not hide the other.
+    let backoff = backoff(name, section, judge);
+    let destination = destination(name, section, judge);
+    Some(QueueSpec {
+        backoff: backoff?,
+        on_park: match section.on_park {
+            file::OnPark::Hold => OnPark::Hold,
+            file::OnPark::Skip => OnPark::Skip,
+        },
+        ..QueueSpec::new(name, Arc::new(destination?))
+    })
+}
+
+fn backoff(name: &str, section: &file::Webhook, judge: &mut Judge<'_>) -> Option<Backoff> {
+    let (base, cap) = (section.backoff_base.0, section.backoff_cap.0);
+    let error = match Backoff::new(base, cap, section.max_attempts) {
+        Ok(backoff) => return Some(backoff),
+        Err(error) => error,
+    };
+    let key = match error {
+        BackoffError::ZeroBase => "backoff-base",
+        BackoffError::CapBelowBase { .. } => "backoff-cap",
+        BackoffError::NoAttempts => "max-attempts",
+    };
+    let path = format!("destination.{name}.{key}");
+    judge.refuse(&path, format!("`{key}` in [destination.{name}]: {error}"));
+    None
+}
+
+fn destination(
+    name: &str,
+    section: &file::Webhook,
+    judge: &mut Judge<'_>,
+) -> Option<WebhookDestination> {
+    let path = |key: &str| format!("destination.{name}.{key}");
+    let shown = |key: &str| format!("`{key}` in [destination.{name}]");
+    let Some(url) = &section.url else {
+        judge.refuse(&path("url"), format!("[destination.{name}] needs a `url`"));
+        return None;
+    };
+    let url = judge.resolve(&path("url"), &shown("url"), url)?;
+    let mut settings = signed(name, section, url, judge)?
+        .timeout(section.timeout.0)
+        .concurrency(section.concurrency)
+        .max_response(section.max_response)
+        .allow_private(section.allow_private);
+    if let Some(connect) = section.connect_timeout {
+        settings = settings.connect_timeout(connect.0);
+    }
+    for (header, value) in &section.headers {
+        let value = judge.resolve(&path("headers"), &shown("headers"), value)?;
+        settings = settings.header(header, value);
+    }
+    if let Some(file) = &section.extra_ca {
+        settings = settings.extra_ca(certificates(name, file, judge)?);
+    }
+    match WebhookDestination::new(settings) {
+        Ok(destination) => Some(destination),
+        Err(error) => {
+            let (key, text) = explain(name, &error);
+            judge.refuse(&path(key), text);
+            None
+        }
+    }
+}
+
+fn certificates(name: &str, file: &str, judge: &mut Judge<'_>) -> Option<Vec<u8>> {
+    let file = judge.beside.join(file);
+    let refuse = |e| {
+        let text = format!("{} cannot be read: {e}", file.display());
+        let path = format!("destination.{name}.extra-ca");
+        judge.refuse(&path, format!("`extra-ca` in [destination.{name}]: {text}"));
+    };
+    std::fs::read(&file).map_err(refuse).ok()
+}
+
+fn signed(
+    name: &str,
+    section: &file::Webhook,
+    url: String,
+    judge: &mut Judge<'_>,
+) -> Option<Settings> {
+    let path = format!("destination.{name}.secrets");
+    if section.unsigned {
+        if !section.secrets.is_empty() {
+            let text =
+                format!("the destination `{name}` has secrets and is `unsigned`: choose one");
+            judge.refuse(&path, text);
+            return None;
+        }
+        return Some(Settings::unsigned(url));
+    }
+    if section.secrets.is_empty() {
+        let text = format!(
+            "the destination `{name}` has no secrets to sign with: set `secrets`, or \
+             unsigned = true if that is meant"
+        );
+        judge.refuse(&path, text);
+        return None;
+    }
+    let shown = format!("`secrets` in [destination.{name}]");
+    let mut secrets = Vec::new();
+    for value in &section.secrets {
+        let text = judge.resolve(&path, &shown, value)?;
+        match Secret::parse(&text) {
+            Ok(secret) => secrets.push(secret),
+            Err(error) => judge.refuse(&path, format!("{shown}: {error}")),
+        }
+    }
+    (secrets.len() == section.secrets.len()).then(|| Settings::signed(url, secrets))
+}
+
+/// The key that is to blame, and what is wrong, in the words of the file.
+fn explain(name: &str, error: &SettingsError) -> (&'static str, String) {
+    let here = |text: String| format!("[destination.{name}]: {text}");
+    match error {
+        SettingsError::PrivateAddress(address) => {
+            let text = format!(
+                "the address {address} of the destination `{name}` is private: set \
+                 allow-private = true if that is meant"
+            );
+            ("url", text)
+        }
+        SettingsError::Url(_) | SettingsError::Scheme(_) | SettingsError::CredentialsInUrl => {
+            ("url", here(error.to_string()))
+        }
+        SettingsError::Timeout(_) => ("timeout", here(error.to_string())),
+        SettingsError::ConnectTimeout(_) => ("connect-timeout", here(error.to_string())),
+        SettingsError::Concurrency(_) => ("concurrency", here(error.to_string())),
+        SettingsError::Header { .. } => ("headers", here(error.to_string())),
+        SettingsError::ExtraCa(_) => ("extra-ca", here(error.to_string())),
+        SettingsError::NoSecret => ("secrets", here(error.to_string())),
+        _ => ("type", here(error.to_string())),
+    }
+}

@@ -1,0 +1,144 @@
+//! `serve`: the relay and the API until stopped.
+//!
+//! # Promise
+//! It starts whole or not at all: configuration, port, database and schema are checked in this
+//! order, and each failure is one line. SIGTERM and SIGINT end it in order: no new requests, the
+//! requests under way are answered, the deliveries under way are finished, the shards given back.
+//! A second signal ends it at once.
+
+mod access;
+mod banner;
+mod body;
+mod gauges;
+mod http;
+mod incoming;
+mod messages;
+mod patient;
+mod problem;
+mod ready;
+pub(crate) mod signal;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use counterfoil_engine::{Engine, EngineBuilder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+
+use crate::args::{Global, Serve};
+#[cfg(feature = "sqlite")]
+use crate::config::Tokens;
+use crate::config::{Loaded, Settings};
+use crate::database::{Outbox, Place, unusable};
+use crate::failure::{Failure, Result};
+use ready::Ready;
+use signal::Signals;
+
+/// Starts, waits for a signal, stops.
+pub(crate) async fn run(global: &Global, args: Serve) -> Result {
+    let signals = Signals::listen()?;
+    let (loaded, settings) = Loaded::check(global.config.as_deref(), args.listen)?;
+    let place = Place::find(global, &loaded)?;
+    let listener = bind(settings.listen).await?;
+    let address = listener.local_addr()?;
+    let metrics = install_metrics()?;
+    let outbox = place.open()?;
+    let engine = tokio::select! {
+        started = start(&outbox, &settings, !args.no_migrate) => started?,
+        // Whoever stops it while it waits for its database does not want to wait too.
+        () = signals.first() => return Ok(()),
+    };
+    banner::print(&*outbox, &settings, address, loaded.path())?;
+
+    let sampler = tokio::spawn(gauges::sample(Arc::clone(&outbox), metrics.clone()));
+    let served = settings
+        .queues
+        .iter()
+        .map(|queue| Arc::clone(&queue.name))
+        .collect();
+    let app = http::App {
+        ready: Arc::new(Ready::new(
+            Arc::clone(&outbox),
+            served,
+            &settings.engine.label,
+        )),
+        outbox: Arc::clone(&outbox),
+        nudge: engine.nudge(),
+        tokens: settings.tokens,
+        metrics,
+        room: body::Room::default(),
+    };
+    let whole = async {
+        http::serve(listener, app, signals.first()).await;
+        tracing::info!("stopping: finishing deliveries; a second signal stops at once");
+        engine.stop().await;
+        sampler.abort();
+        outbox.close().await;
+        tracing::info!("stopped");
+    };
+    tokio::select! {
+        () = whole => Ok(()),
+        () = signals.second() => {
+            Err(Failure::failed("stopped at once: deliveries under way will be offered again"))
+        }
+    }
+}
+
+/// The API beside an engine that somebody else has started, until `stop`. Nobody needs a token.
+#[cfg(feature = "sqlite")]
+pub(crate) async fn beside(
+    listener: TcpListener,
+    outbox: Arc<dyn Outbox>,
+    nudge: counterfoil_engine::Nudge,
+    label: &str,
+    stop: impl Future<Output = ()>,
+) -> Result {
+    let metrics = install_metrics()?;
+    let sampler = tokio::spawn(gauges::sample(Arc::clone(&outbox), metrics.clone()));
+    let app = http::App {
+        ready: Arc::new(Ready::new(Arc::clone(&outbox), Vec::new(), label)),
+        outbox,
+        nudge,
+        tokens: Tokens::default(),
+        metrics,
+        room: body::Room::default(),
+    };
+    http::serve(listener, app, stop).await;
+    sampler.abort();
+    Ok(())
+}
+
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let why = match error.kind() {
+            std::io::ErrorKind::AddrInUse => "another program listens there".to_owned(),
+            _ => error.to_string(),
+        };
+        Failure::failed(format!(
+            "cannot listen on {address}: {why}; choose another address with --listen"
+        ))
+    })
+}
+
+async fn start(outbox: &Arc<dyn Outbox>, settings: &Settings, migrate: bool) -> Result<Engine> {
+    let mut builder = EngineBuilder::new(Arc::clone(outbox) as _)
+        .settings(settings.engine.clone())
+        .routes(settings.routes.clone())
+        .migrate(migrate);
+    for queue in &settings.queues {
+        builder = builder.queue(queue.clone());
+    }
+    builder.start().await.map_err(|error| match error {
+        counterfoil_engine::StartError::Store(error) => unusable(&**outbox, &error),
+        other => other.into(),
+    })
+}
+
+fn install_metrics() -> Result<PrometheusHandle> {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::set_global_recorder(recorder)
+        .map_err(|e| Failure::failed(format!("cannot record metrics: {e}")))?;
+    metrics::gauge!("counterfoil_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    Ok(handle)
+}

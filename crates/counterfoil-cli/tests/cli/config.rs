@@ -1,0 +1,101 @@
+//! `config` and what `serve` refuses to start with.
+
+use crate::home::Home;
+
+#[test]
+fn the_default_file_passes_its_own_check() {
+    let home = Home::sqlite();
+    let default = home.ok(&["config", "default"]);
+    home.configure(&default);
+
+    let answer = home.ok(&["config", "check"]);
+
+    assert!(answer.starts_with("ok: counterfoil.toml"), "{answer}");
+}
+
+#[test]
+fn without_a_file_the_defaults_hold() {
+    assert!(Home::sqlite().ok(&["config", "check"]).starts_with("ok: "));
+}
+
+#[test]
+fn every_problem_is_one_line_with_its_place_and_the_nearest_name() {
+    let home = Home::sqlite();
+    home.configure(
+        "[relay]\nleese = \"20s\"\n\n\n\
+         [destination.billing]\ntype = \"webhook\"\nurl = \"https://example.com/\"\n\
+         unsigned = true\nbackoff-base = \"1h\"\n\
+         [[route]]\nevents = \"*\"\nto = [\"biling\"]\n",
+    );
+
+    for command in [&["config", "check"][..], &["serve"]] {
+        let done = home.run(command);
+
+        assert_eq!(done.code, Some(2), "{done:?}");
+        let expected = [
+            "2: unknown key `leese` in [relay]; did you mean `lease`?",
+            "5: `backoff-cap` in [destination.billing]: ",
+            "12: the route to `biling` leads to no destination; did you mean `billing`?",
+        ];
+        let lines: Vec<&str> = done.err.lines().collect();
+        assert_eq!(lines.len(), expected.len(), "{done:?}");
+        for (line, expected) in lines.iter().zip(expected) {
+            let expected = format!("error: counterfoil.toml:{expected}");
+            assert!(line.starts_with(&expected), "{line} should be {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_lease_that_an_attempt_can_outlast_is_refused() {
+    let home = Home::sqlite();
+    home.configure(
+        "[relay]\nlease = \"5s\"\n[destination.billing]\ntype = \"webhook\"\n\
+         url = \"https://example.com/\"\nunsigned = true\ntimeout = \"8s\"\n",
+    );
+
+    let refused = home.refused(&["serve"], 2);
+
+    assert!(
+        refused.contains("counterfoil.toml:7: the lease (5s) is too short"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let refused = Home::sqlite().refused(&["config", "check", "--config", "nowhere.toml"], 2);
+
+    assert!(refused.contains("nowhere.toml cannot be read"), "{refused}");
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_token() {
+    let home = Home::sqlite();
+
+    let refused = home.refused(&["serve", "--listen", "0.0.0.0:0"], 2);
+
+    assert!(
+        refused.contains("no tokens are set: set `tokens` in [server]"),
+        "{refused}"
+    );
+    assert!(!home.file().exists(), "nothing was begun");
+}
+
+#[test]
+fn operators_need_no_secrets_of_destinations() {
+    let home = Home::sqlite();
+    home.configure(
+        "[destination.billing]\ntype = \"webhook\"\nurl = \"https://example.com/\"\n\
+         secrets = [\"env:COUNTERFOIL_NOT_SET_ANYWHERE\"]\n",
+    );
+
+    home.ok(&["migrate"]);
+    home.ok(&["outbox", "stats"]);
+    let refused = home.refused(&["serve"], 2);
+
+    assert!(
+        refused.contains("COUNTERFOIL_NOT_SET_ANYWHERE is not set"),
+        "{refused}"
+    );
+}

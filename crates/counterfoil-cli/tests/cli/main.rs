@@ -1,0 +1,51 @@
+//! The binary, driven as its users drive it: command line, files, HTTP and signals.
+//!
+//! Every scenario that needs a database runs on SQLite, and on PostgreSQL and MySQL or MariaDB where
+//! there is a server.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "this is test code: a surprise ends the test"
+)]
+
+mod api;
+mod cable;
+mod client;
+mod commands;
+mod config;
+mod home;
+mod life;
+mod receiver;
+mod stopping;
+
+/// One test for each database.
+#[macro_export]
+macro_rules! on_every_database {
+    ($($name:ident),* $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn on_sqlite() {
+                super::$name(&$crate::home::Home::sqlite());
+            }
+
+            #[cfg(feature = "postgres")]
+            #[test]
+            fn on_postgres() {
+                if let Some(home) = $crate::home::Home::postgres() {
+                    super::$name(&home);
+                }
+            }
+
+            #[cfg(feature = "mysql")]
+            #[test]
+            fn on_mysql() {
+                if let Some(home) = $crate::home::Home::mysql() {
+                    super::$name(&home);
+                }
+            }
+        }
+    )*};
+}

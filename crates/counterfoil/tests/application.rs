@@ -1,0 +1,324 @@
+//! An application on the facade: SQLite always, PostgreSQL and MariaDB where there is a server.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use counterfoil::desk::Filter;
+use counterfoil::{
+    Counterfoil, Database, Delivery, Destination, Enqueued, Error, Message, Once, Outcome,
+    Settings, Sqlite, StoreError, Task, TaskError, insert_once,
+};
+use sqlx::SqlitePool;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Shop {
+    pool: SqlitePool,
+    _folder: tempfile::TempDir,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = SqliteConnectOptions::new()
+            .filename(folder.path().join("shop.db"))
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .busy_timeout(Duration::from_secs(5));
+        let pool = SqlitePool::connect_with(options).await.unwrap();
+        sqlx::raw_sql("CREATE TABLE orders (id INTEGER PRIMARY KEY, owner TEXT UNIQUE)")
+            .execute(&pool)
+            .await
+            .unwrap();
+        Self {
+            pool,
+            _folder: folder,
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Delivery>>>);
+
+#[async_trait::async_trait]
+impl Destination for Log {
+    fn describe(&self) -> String {
+        "log".into()
+    }
+
+    fn capabilities(&self) -> counterfoil::Capabilities {
+        counterfoil::Capabilities::single(2, Some(Duration::from_secs(5)))
+    }
+
+    async fn publish(&self, batch: &[Delivery]) -> Vec<Outcome> {
+        self.0.lock().unwrap().extend_from_slice(batch);
+        vec![Outcome::Stored; batch.len()]
+    }
+}
+
+async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(5));
+    let found = tokio::time::timeout(LIMIT, async {
+        while !condition().await {
+            ticks.tick().await;
+        }
+    });
+    assert!(found.await.is_ok(), "waited in vain: {what}");
+}
+
+async fn empty<D: Database>(cf: &Counterfoil<D>) -> bool {
+    cf.desk()
+        .outbox(&Filter::default())
+        .await
+        .unwrap()
+        .is_empty()
+}
+
+#[tokio::test]
+async fn rows_and_tasks_commit_together_and_a_rollback_runs_nothing() {
+    let shop = Shop::open().await;
+    let ran: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&ran);
+    let cf = Counterfoil::sqlite(shop.pool.clone())
+        .task("notify", move |task: Task<u32>| {
+            log.lock().unwrap().push(task.business_id);
+            async { Ok(()) }
+        })
+        .start()
+        .await
+        .unwrap();
+
+    let mut tx = shop.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    cf.enqueue_task(&mut tx, "notify", "gone", &1)
+        .await
+        .unwrap();
+    tx.rollback().await.unwrap();
+    let mut tx = shop.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    sqlx::query("INSERT INTO orders (id) VALUES (1)")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    let first = cf
+        .enqueue_task(&mut tx, "notify", "kept", &1)
+        .await
+        .unwrap();
+    let again = cf
+        .enqueue_task(&mut tx, "notify", "kept", &1)
+        .await
+        .unwrap();
+    cf.commit(tx).await.unwrap();
+
+    eventually("the task has run", async || {
+        !ran.lock().unwrap().is_empty() && empty(&cf).await
+    })
+    .await;
+    assert_eq!(*ran.lock().unwrap(), ["kept"]);
+    assert!(matches!(first, Enqueued::First(_)));
+    assert_eq!(again, Enqueued::Duplicate(first.id()));
+    cf.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_outside_any_transaction_starts_at_once() {
+    let shop = Shop::open().await;
+    let cf = Counterfoil::sqlite(shop.pool.clone())
+        .task("t", |_: Task<u32>| async { Ok(()) })
+        .start()
+        .await
+        .unwrap();
+
+    assert!(cf.start_task("t", "1", &1).await.unwrap().is_first());
+
+    eventually("it has run", async || empty(&cf).await).await;
+    assert!(
+        !cf.start_task("t", "1", &1).await.unwrap().is_first(),
+        "never again"
+    );
+    cf.stop().await;
+}
+
+#[tokio::test]
+async fn a_fan_out_makes_one_message_for_each_destination_under_derived_ids() {
+    let shop = Shop::open().await;
+    let (billing, search) = (Log::default(), Log::default());
+    let cf = Counterfoil::sqlite(shop.pool.clone())
+        .destination("billing", billing.clone())
+        .destination("search", search.clone())
+        .route("Order*", ["billing", "search"])
+        .start()
+        .await
+        .unwrap();
+    let message = Message::json("order", 1, "OrderPaid", &1)
+        .unwrap()
+        .version(1);
+
+    let mut tx = shop.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    cf.enqueue(&mut tx, &message).await.unwrap();
+    cf.commit(tx).await.unwrap();
+
+    eventually("both have it", async || empty(&cf).await).await;
+    assert_eq!(
+        billing.0.lock().unwrap()[0].id,
+        message.id.derive("billing")
+    );
+    assert_eq!(search.0.lock().unwrap()[0].id, message.id.derive("search"));
+    cf.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_handler_enqueues_carries_the_trace_and_names_its_cause() {
+    let shop = Shop::open().await;
+    let out = Log::default();
+    let slot: Arc<Mutex<Option<Counterfoil<Sqlite>>>> = Arc::default();
+    let (inner, pool) = (Arc::clone(&slot), shop.pool.clone());
+    let cf = Counterfoil::sqlite(shop.pool.clone())
+        .task("first", move |_: Task<u32>| {
+            let (cf, pool) = (inner.lock().unwrap().clone(), pool.clone());
+            async move {
+                let cf = cf.ok_or("not ready")?;
+                let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+                let message = Message::json("a", 1, "Caused", &1)?.queue("out");
+                cf.enqueue(&mut tx, &message)
+                    .await
+                    .map_err(|e| TaskError::failed(e.to_string()))?;
+                cf.commit(tx)
+                    .await
+                    .map_err(|e| TaskError::failed(e.to_string()))?;
+                Ok(())
+            }
+        })
+        .destination("out", out.clone())
+        .start()
+        .await
+        .unwrap();
+    *slot.lock().unwrap() = Some(cf.clone());
+
+    let id = cf.start_task("first", "1", &1).await.unwrap().id();
+
+    eventually("the caused message arrives", async || {
+        !out.0.lock().unwrap().is_empty()
+    })
+    .await;
+    let headers = out.0.lock().unwrap()[0].headers.clone();
+    assert_eq!(headers.get("causation-id"), Some(id.to_string().as_str()));
+    assert_eq!(headers.get("correlation-id"), Some(id.to_string().as_str()));
+    cf.stop().await;
+}
+
+#[tokio::test]
+async fn a_unique_key_says_first_or_duplicate_and_leaves_the_transaction_usable() {
+    let shop = Shop::open().await;
+    let cf = Counterfoil::sqlite(shop.pool.clone())
+        .start()
+        .await
+        .unwrap();
+    let insert = |id: i64| sqlx::query("INSERT INTO orders (id, owner) VALUES (?, 'ann')").bind(id);
+
+    let mut tx = shop.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let first = insert_once::<Sqlite>(&mut tx, insert(1)).await.unwrap();
+    let second = insert_once::<Sqlite>(&mut tx, insert(2)).await.unwrap();
+    let key = cf.once(&mut tx, "coupon", "ann:7").await.unwrap();
+    let again = cf.once(&mut tx, "coupon", "ann:7").await.unwrap();
+    cf.commit(tx).await.unwrap();
+
+    assert_eq!((first, second), (Once::First, Once::Duplicate));
+    assert_eq!((key, again), (Once::First, Once::Duplicate));
+    let (n,): (i64,) = sqlx::query_as("SELECT count(*) FROM orders")
+        .fetch_one(&shop.pool)
+        .await
+        .unwrap();
+    assert_eq!(n, 1);
+    cf.stop().await;
+}
+
+#[counterfoil::task(
+    scene = "discovered",
+    description = "found by itself",
+    max_attempts = 2
+)]
+async fn discovered(task: Task<u32>) -> Result<(), TaskError> {
+    if task.content == 0 {
+        return Err(TaskError::failed("nought"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_handler_with_the_attribute_is_discovered() {
+    let shop = Shop::open().await;
+    let cf = Counterfoil::sqlite(shop.pool.clone())
+        .discover_tasks()
+        .start()
+        .await
+        .unwrap();
+
+    cf.start_task("discovered", "1", &1).await.unwrap();
+
+    eventually("it has run", async || empty(&cf).await).await;
+    assert_eq!(counterfoil::discovery::all()[0].scene, "discovered");
+    cf.stop().await;
+}
+
+#[tokio::test]
+async fn an_after_commit_callback_runs_only_after_the_commit() {
+    let shop = Shop::open().await;
+    let cf = Counterfoil::sqlite(shop.pool.clone())
+        .start()
+        .await
+        .unwrap();
+    let tx = shop.pool.begin().await.unwrap();
+
+    let answer = cf.commit_then(tx, async { 7 }).await.unwrap();
+
+    assert_eq!(answer, 7);
+    cf.stop().await;
+}
+
+#[tokio::test]
+async fn wrong_wiring_is_refused_at_the_start() {
+    let shop = Shop::open().await;
+    let twice = Counterfoil::sqlite(shop.pool.clone())
+        .task("t", |_: Task<u32>| async { Ok(()) })
+        .task("t", |_: Task<u32>| async { Ok(()) })
+        .start()
+        .await;
+    let bare = Counterfoil::sqlite(shop.pool.clone())
+        .migrate(false)
+        .start()
+        .await;
+    let short = Settings {
+        lease: Duration::from_secs(1),
+        ..Settings::default()
+    };
+    let lease = Counterfoil::sqlite(shop.pool)
+        .settings(short)
+        .destination("q", Log::default())
+        .start()
+        .await;
+
+    assert!(matches!(twice, Err(Error::Settings(_))));
+    assert!(matches!(bare, Err(Error::Store(StoreError::SchemaMissing))));
+    assert!(matches!(lease, Err(Error::Settings(_))));
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_swallowed_error_does_not_become_a_lost_commit() {
+    let Some(url) = counterfoil_testkit::server::postgres() else {
+        return;
+    };
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    let cf = Counterfoil::postgres(pool.clone()).start().await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    let swallowed = sqlx::query("SELECT 1 / 0").execute(&mut *tx).await;
+    assert!(swallowed.is_err());
+
+    let committed = cf.commit(tx).await;
+
+    assert!(matches!(
+        committed,
+        Err(Error::Store(StoreError::Doomed(_)))
+    ));
+    cf.stop().await;
+}
