@@ -11,7 +11,7 @@ use crate::args::TestOptions;
 
 /// What `cargo xtask test` runs, one after the other. The choice of crates and the name filter are
 /// added to each.
-pub(crate) const TESTS: &[&[&str]] = &[&["test", "--no-fail-fast"]];
+pub(crate) const TESTS: &[&[&str]] = &[&["test", "--all-features", "--no-fail-fast"]];
 
 /// A step of `cargo xtask check`.
 #[derive(Debug)]
@@ -39,6 +39,7 @@ pub(crate) const CHECKS: &[Step] = &[
             "clippy",
             "--workspace",
             "--all-targets",
+            "--all-features",
             "--",
             "-D",
             "warnings",

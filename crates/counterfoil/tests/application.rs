@@ -1,5 +1,7 @@
 //! An application on the facade: SQLite always, PostgreSQL and MariaDB where there is a server.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a surprise ends the test")]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -321,4 +323,13 @@ async fn a_swallowed_error_does_not_become_a_lost_commit() {
         Err(Error::Store(StoreError::Doomed(_)))
     ));
     cf.stop().await;
+}
+
+#[test]
+fn the_quick_start_of_the_readme_is_the_compiled_example() {
+    let example = include_str!("../examples/quickstart.rs");
+    let code = &example[example.find("use axum").unwrap()..];
+    let readme = include_str!("../../../README.md");
+
+    assert!(readme.contains(code), "copy examples/quickstart.rs into README.md");
 }

@@ -1,9 +1,10 @@
 //! Who answers: product, version, and settings that can lose what was promised.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use counterfoil_core::store::{Result, StoreError};
-use sqlx::Row;
+use sqlx::{ConnectOptions, Connection, Row};
 
 use crate::{MysqlStore, classify, text};
 
@@ -47,10 +48,18 @@ impl Server {
 impl MysqlStore {
     /// Refuses servers on which our statements do not work.
     pub(crate) async fn check_server(&self) -> Result<()> {
+        // A connection of its own, because a pool hides why it cannot connect.
+        let connect = tokio::time::timeout(Duration::from_secs(10), self.inner.options.connect());
+        let mut connection = match connect.await {
+            Ok(connected) => connected.map_err(classify)?,
+            Err(late) => return Err(StoreError::Unreachable(late.into())),
+        };
         let (full,): (String,) = sqlx::query_as("SELECT CONVERT(VERSION() USING utf8mb4)")
-            .fetch_one(self.pool())
+            .fetch_one(&mut connection)
             .await
             .map_err(classify)?;
+        // The server notices by itself that it is gone.
+        let _ = connection.close().await;
         let server = self.inner.server.get_or_init(|| Server::parse(&full));
         if server.supported() {
             return Ok(());

@@ -238,6 +238,27 @@ pub async fn aggregates_whose_names_look_alike_are_different<H: Harness>(t: Fixt
     }
 }
 
+/// Where the type ends and the id begins is part of the name.
+pub async fn a_slash_in_a_name_does_not_join_two_aggregates<H: Harness>(t: Fixture<H>) {
+    let of = |kind: &str, id: &str| Message::json(kind, id, "Sent", &1).unwrap().queue(QUEUE);
+    let relay = t.relay(&[QUEUE]).await;
+    t.put(&[of("a", "b/c")]).await;
+    relay.retry(QUEUE, &relay.read(QUEUE).await[0]).await;
+
+    t.put(&[of("a/b", "c"), of("", "a/b/c"), of("a", "b/c")])
+        .await;
+
+    let rows = relay.read(QUEUE).await;
+    let behind: Vec<bool> = rows.iter().map(|r| r.behind).collect();
+    assert_eq!(behind, [false, false, true]);
+    relay.hold(QUEUE, &rows).await;
+    let free = [Aggregate::new("", "a/b/c"), Aggregate::new("a/b", "c")];
+    assert_eq!(relay.runnable(QUEUE).await, free);
+    for lane in &free {
+        assert_eq!(relay.lane(QUEUE, lane).await.len(), 1, "{lane}");
+    }
+}
+
 /// A type that was left out and an empty one are the same: both are written by honest people.
 pub async fn an_absent_and_an_empty_type_are_one_lane<H: Harness>(t: Fixture<H>) {
     let relay = t.relay(&[QUEUE]).await;

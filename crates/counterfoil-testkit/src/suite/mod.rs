@@ -169,6 +169,7 @@ macro_rules! store_suite {
             runnable_lanes_are_found_exactly,
             blocked_lanes_do_not_use_up_the_limit,
             aggregates_whose_names_look_alike_are_different,
+            a_slash_in_a_name_does_not_join_two_aggregates,
             an_absent_and_an_empty_type_are_one_lane,
             a_retry_without_an_aggregate_is_no_lane,
             a_long_lane_drains_in_order,
