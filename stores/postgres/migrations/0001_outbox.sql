@@ -45,7 +45,7 @@ CREATE INDEX IF NOT EXISTS counterfoil_outbox_new ON counterfoil_outbox (left(co
 CREATE INDEX IF NOT EXISTS counterfoil_outbox_due ON counterfoil_outbox (left(coalesce(queue, ''), 255), available_at)
     WHERE state IN ('scheduled', 'retrying');
 CREATE INDEX IF NOT EXISTS counterfoil_outbox_lane
-    ON counterfoil_outbox (left(coalesce(queue, ''), 255), md5(coalesce(aggregate_type, '') || '/' || aggregate_id), seq)
+    ON counterfoil_outbox (left(coalesce(queue, ''), 255), md5(octet_length(coalesce(aggregate_type, ''))::text || ':' || coalesce(aggregate_type, '') || aggregate_id), seq)
     WHERE state IN ('retrying', 'held');
 
 -- What cannot pass, with its reason.
@@ -74,7 +74,7 @@ CREATE TABLE IF NOT EXISTS counterfoil_parked (
 );
 CREATE INDEX IF NOT EXISTS counterfoil_parked_id ON counterfoil_parked (left(id, 64));
 CREATE INDEX IF NOT EXISTS counterfoil_parked_block
-    ON counterfoil_parked (left(queue, 255), md5(coalesce(aggregate_type, '') || '/' || aggregate_id))
+    ON counterfoil_parked (left(queue, 255), md5(octet_length(coalesce(aggregate_type, ''))::text || ':' || coalesce(aggregate_type, '') || aggregate_id))
     WHERE hold AND state IN ('pending', 'redriven');
 
 -- Messages that are over: sent (when they are kept) and cancelled.

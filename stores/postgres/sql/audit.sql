@@ -24,5 +24,5 @@ SELECT
               AND coalesce(e.aggregate_type, '') = coalesce(o.aggregate_type, '') AND e.seq < o.seq)
        AND NOT EXISTS (
             SELECT FROM counterfoil_parked p
-            WHERE p.queue = coalesce(o.queue, '') AND md5(coalesce(p.aggregate_type, '') || '/' || p.aggregate_id) = md5(coalesce(o.aggregate_type, '') || '/' || o.aggregate_id)
+            WHERE p.queue = coalesce(o.queue, '') AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
               AND p.hold AND p.state IN ('pending', 'redriven'))) AS held_orphans

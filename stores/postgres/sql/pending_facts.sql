@@ -30,7 +30,7 @@ LEFT JOIN LATERAL (
     SELECT p.id, p.version, p.code
     FROM counterfoil_parked p
     WHERE p.queue = coalesce(o.queue, '')
-      AND md5(coalesce(p.aggregate_type, '') || '/' || p.aggregate_id) = md5(coalesce(o.aggregate_type, '') || '/' || o.aggregate_id)
+      AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
       AND p.hold AND p.state IN ('pending', 'redriven')
       AND p.seq <> o.seq
     ORDER BY p.seq

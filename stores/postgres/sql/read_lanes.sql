@@ -23,7 +23,7 @@ CROSS JOIN LATERAL (
     SELECT *
     FROM counterfoil_outbox o
     WHERE left(coalesce(o.queue, ''), 255) = $1
-      AND md5(coalesce(o.aggregate_type, '') || '/' || o.aggregate_id) = md5(w.kind || '/' || w.id)
+      AND md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id) = md5(octet_length(w.kind)::text || ':' || w.kind || w.id)
       AND o.state = 'held'
       AND o.state IN ('retrying', 'held')
     ORDER BY o.seq
@@ -32,11 +32,11 @@ CROSS JOIN LATERAL (
 WHERE NOT EXISTS (
         SELECT FROM counterfoil_outbox l
         WHERE left(coalesce(l.queue, ''), 255) = $1
-          AND md5(coalesce(l.aggregate_type, '') || '/' || l.aggregate_id) = md5(w.kind || '/' || w.id)
+          AND md5(octet_length(coalesce(l.aggregate_type, ''))::text || ':' || coalesce(l.aggregate_type, '') || l.aggregate_id) = md5(octet_length(w.kind)::text || ':' || w.kind || w.id)
           AND l.state = 'retrying')
   AND NOT EXISTS (
         SELECT FROM counterfoil_parked p
         WHERE left(p.queue, 255) = $1
-          AND md5(coalesce(p.aggregate_type, '') || '/' || p.aggregate_id) = md5(w.kind || '/' || w.id)
+          AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(w.kind)::text || ':' || w.kind || w.id)
           AND p.hold AND p.state IN ('pending', 'redriven'))
 ORDER BY o.seq

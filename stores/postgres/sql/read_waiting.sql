@@ -27,12 +27,12 @@ SELECT
         EXISTS (
             SELECT FROM counterfoil_outbox l
             WHERE left(coalesce(l.queue, ''), 255) = w.queue
-              AND md5(coalesce(l.aggregate_type, '') || '/' || l.aggregate_id) = md5(coalesce(o.aggregate_type, '') || '/' || o.aggregate_id)
+              AND md5(octet_length(coalesce(l.aggregate_type, ''))::text || ':' || coalesce(l.aggregate_type, '') || l.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
               AND l.state IN ('retrying', 'held'))
         OR EXISTS (
             SELECT FROM counterfoil_parked p
             WHERE left(p.queue, 255) = w.queue
-              AND md5(coalesce(p.aggregate_type, '') || '/' || p.aggregate_id) = md5(coalesce(o.aggregate_type, '') || '/' || o.aggregate_id)
+              AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
               AND p.hold AND p.state IN ('pending', 'redriven'))
     ) AS behind,
     least(greatest(o.created_at, '1970-01-01'), '9999-12-31') AS created_at

@@ -10,7 +10,8 @@ SELECT * FROM (
     FROM counterfoil_outbox WHERE left(id, 64) = ANY ($1)
     UNION ALL
     SELECT 'parked', seq, id, queue, aggregate_type, aggregate_id, version, coalesce(event_type, ''), state, attempts,
-           NULL, least(greatest(created_at, '1970-01-01'), '9999-12-31'), parked_at, code, error, payload,
+           NULL, least(greatest(created_at, '1970-01-01'), '9999-12-31'),
+           CASE WHEN state = 'delivered' THEN updated_at ELSE parked_at END, code, error, payload,
            octet_length(payload_bin)::bigint, headers
     FROM counterfoil_parked WHERE left(id, 64) = ANY ($1)
     UNION ALL

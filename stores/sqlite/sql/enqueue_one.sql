@@ -1,0 +1,3 @@
+INSERT INTO counterfoil_outbox
+    (id, queue, aggregate_type, aggregate_id, version, event_type, headers, payload, payload_bin, available_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

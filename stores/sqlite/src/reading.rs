@@ -1,0 +1,197 @@
+//! What a relay gets to see.
+//!
+//! # Why numbers become visible in order here
+//! Rows are numbered inside the write transaction, and there is one write transaction at a time: the
+//! next one begins after the last one has ended, on top of everything that it committed (a
+//! transaction that read an older state is not allowed to write). `AUTOINCREMENT` gives a number
+//! above every number that was ever committed, also of rows that are gone. A transaction or a
+//! savepoint that is rolled back gives its numbers back, and they are given again; but nobody outside
+//! has seen them, because uncommitted rows are visible to their own connection only (the store does
+//! not use a shared cache). So whoever commits later has higher numbers: [`Horizon::Ordered`]. What
+//! breaks this is a writer that chooses `seq` itself, which the contract leaves out; and a redrive,
+//! which puts a row back under its old number, but as a retry, which is not looked for by number.
+
+use counterfoil_core::mark::Horizon;
+use counterfoil_core::message::Aggregate;
+use counterfoil_core::row::RawRow;
+use counterfoil_core::store::{Read, Result, ShardSet, Waiting, Want};
+use serde_json::json;
+use sqlx::Row;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+
+use crate::packed::{Unpacked, unpack};
+use crate::settle::array;
+use crate::{SqliteStore, classify, rows};
+
+impl SqliteStore {
+    pub(crate) async fn read_queues(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
+        let (skip, birth) = (array(skip.iter().copied()), self.birth().await?);
+        // One transaction is one snapshot.
+        let mut snapshot = self.reader().begin().await.map_err(classify)?;
+        let mut rows = Vec::with_capacity(wants.len());
+        for want in wants {
+            rows.push(read_new(&mut snapshot, want, &skip, birth).await?);
+        }
+        snapshot.commit().await.map_err(classify)?;
+        Ok(Read {
+            rows,
+            horizon: Horizon::Ordered,
+        })
+    }
+
+    pub(crate) async fn read_due(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Waiting> {
+        let (skip, birth) = (array(skip.iter().copied()), self.birth().await?);
+        let mut snapshot = self.reader().begin().await.map_err(classify)?;
+        let mut waiting = Waiting::default();
+        for want in wants {
+            let query = sqlx::query(include_str!("../sql/read_waiting.sql"))
+                .bind(want.queue)
+                .bind(limit(want))
+                .bind(&skip);
+            let found = query.fetch_all(&mut *snapshot).await.map_err(classify)?;
+            waiting.rows.push(decode(&found, birth)?);
+        }
+        waiting.paused =
+            sqlx::query_scalar("SELECT queue FROM counterfoil_queues WHERE paused_at IS NOT NULL")
+                .fetch_all(&mut *snapshot)
+                .await
+                .map_err(classify)?;
+        snapshot.commit().await.map_err(classify)?;
+        Ok(waiting)
+    }
+
+    pub(crate) async fn read_held(
+        &self,
+        queue: &str,
+        lanes: &[Aggregate],
+        per_lane: usize,
+    ) -> Result<Vec<RawRow>> {
+        let birth = self.birth().await?;
+        let lanes = lanes
+            .iter()
+            .map(|a| json!([a.kind, a.id]))
+            .collect::<serde_json::Value>();
+        let found = sqlx::query(include_str!("../sql/read_lanes.sql"))
+            .bind(queue)
+            .bind(lanes.to_string())
+            .bind(as_i64(per_lane))
+            .fetch_all(self.reader())
+            .await
+            .map_err(classify)?;
+        let mut rows = decode(&found, birth)?;
+        rows.sort_unstable_by_key(|row| row.seq);
+        Ok(rows)
+    }
+
+    pub(crate) async fn find_lanes(
+        &self,
+        queue: &str,
+        shards: ShardSet,
+        limit: usize,
+    ) -> Result<Vec<Aggregate>> {
+        if !shards.contains(0) {
+            return Ok(Vec::new());
+        }
+        let found = sqlx::query(include_str!("../sql/runnable_lanes.sql"))
+            .bind(queue)
+            .bind(as_i64(limit))
+            .fetch_all(self.reader())
+            .await
+            .map_err(classify)?;
+        // A name that is no UTF-8 is no lane: such a row is parked when it is read.
+        let name = |row: &SqliteRow, n: usize| row.try_get_unchecked::<String, _>(n).ok();
+        Ok(found
+            .iter()
+            .filter_map(|row| {
+                Some(Aggregate {
+                    kind: name(row, 0)?,
+                    id: name(row, 1)?,
+                })
+            })
+            .collect())
+    }
+}
+
+/// Rows that nobody has put aside: the plain ones at once, the others one by one.
+async fn read_new(
+    tx: &mut SqliteConnection,
+    want: &Want<'_>,
+    skip: &str,
+    birth: i64,
+) -> Result<Vec<RawRow>> {
+    let mut rows = match read_packed(tx, want, skip).await? {
+        Some(Unpacked { rows, apart }) if apart.is_empty() => rows,
+        Some(Unpacked { mut rows, apart }) => {
+            let only = array(apart.into_iter());
+            rows.extend(read_one_by_one(tx, want, skip, Some(only), birth).await?);
+            rows
+        }
+        None => read_one_by_one(tx, want, skip, None, birth).await?,
+    };
+    rows.sort_unstable_by_key(|row| row.seq);
+    Ok(rows)
+}
+
+/// Absent when one of the rows is not plain.
+async fn read_packed(
+    tx: &mut SqliteConnection,
+    want: &Want<'_>,
+    skip: &str,
+) -> Result<Option<Unpacked>> {
+    let query = sqlx::query(include_str!("../sql/read_packed.sql"))
+        .bind(want.queue)
+        .bind(want.after)
+        .bind(limit(want))
+        .bind(skip);
+    let row = match query.fetch_one(tx).await {
+        Ok(row) => row,
+        Err(error) if cannot_be_packed(&error) => return Ok(None),
+        Err(error) => return Err(classify(error)),
+    };
+    let value: Option<&[u8]> = row.try_get_unchecked(0).map_err(classify)?;
+    Ok(unpack(value.unwrap_or_default()))
+}
+
+async fn read_one_by_one(
+    tx: &mut SqliteConnection,
+    want: &Want<'_>,
+    skip: &str,
+    only: Option<String>,
+    birth: i64,
+) -> Result<Vec<RawRow>> {
+    let query = sqlx::query(include_str!("../sql/read.sql"))
+        .bind(want.queue)
+        .bind(want.after)
+        .bind(limit(want))
+        .bind(skip)
+        .bind(only);
+    decode(&query.fetch_all(tx).await.map_err(classify)?, birth)
+}
+
+/// A blob where a text belongs, or more than one value can hold.
+fn cannot_be_packed(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else {
+        return false;
+    };
+    error.message().contains("JSON cannot hold BLOB") || error.code().as_deref() == Some("18")
+}
+
+fn decode(found: &[SqliteRow], birth: i64) -> Result<Vec<RawRow>> {
+    found
+        .iter()
+        .map(|row| rows::decode(row, birth))
+        .collect::<sqlx::Result<_>>()
+        .map_err(classify)
+}
+
+fn limit(want: &Want<'_>) -> i64 {
+    if want.shards.contains(0) {
+        as_i64(want.limit)
+    } else {
+        0
+    }
+}
+
+fn as_i64(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,51 @@
+//! Waking relays after commits of others: SQLite has no message to send, but a number that changes.
+//!
+//! `PRAGMA data_version` reads a counter in shared memory, which every commit of every process
+//! moves. Looking forty times a second costs next to nothing.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil_core::store::{Result, Wake};
+use sqlx::ConnectOptions;
+use sqlx::sqlite::SqliteConnection;
+
+use crate::{SqliteStore, classify, reading};
+
+const INTERVAL: Duration = Duration::from_millis(25);
+
+/// Has a connection of its own, because the number tells of the commits of all others.
+pub(crate) struct Watch {
+    connection: SqliteConnection,
+    seen: i64,
+}
+
+impl Watch {
+    pub(crate) async fn open(store: &SqliteStore) -> Result<Self> {
+        let options = reading(store.inner.options.clone());
+        let mut connection = options.connect().await.map_err(classify)?;
+        let seen = data_version(&mut connection).await?;
+        Ok(Self { connection, seen })
+    }
+}
+
+#[async_trait]
+impl Wake for Watch {
+    async fn wait(&mut self) -> Result<()> {
+        loop {
+            let now = data_version(&mut self.connection).await?;
+            if now != self.seen {
+                self.seen = now;
+                return Ok(());
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+}
+
+async fn data_version(connection: &mut SqliteConnection) -> Result<i64> {
+    sqlx::query_scalar("PRAGMA data_version")
+        .fetch_one(connection)
+        .await
+        .map_err(classify)
+}

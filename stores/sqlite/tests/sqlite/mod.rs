@@ -1,0 +1,7 @@
+//! The harness, and cases that only SQLite has.
+
+mod foreign;
+pub(crate) mod harness;
+mod locks;
+mod schema;
+mod trouble;
