@@ -1,6 +1,10 @@
 //! An application on the facade: SQLite always, PostgreSQL and MariaDB where there is a server.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a surprise ends the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a surprise ends the test"
+)]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -331,5 +335,8 @@ fn the_quick_start_of_the_readme_is_the_compiled_example() {
     let code = &example[example.find("use axum").unwrap()..];
     let readme = include_str!("../../../README.md");
 
-    assert!(readme.contains(code), "copy examples/quickstart.rs into README.md");
+    assert!(
+        readme.contains(code),
+        "copy examples/quickstart.rs into README.md"
+    );
 }

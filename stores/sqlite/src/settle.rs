@@ -160,9 +160,9 @@ async fn park(tx: &mut SqliteConnection, fence: &Fence, rows: &[Park]) -> Result
     let note = [list, "parked".into(), fence.relay.to_string()];
     run(tx, include_str!("../sql/note_failed.sql"), note).await?;
     delete(tx, rows.iter().map(|p| p.seq)).await?;
-    for message in rows.iter().filter_map(|p| p.follow_up.as_ref()) {
-        message.validate()?;
-        enqueue::insert(tx, std::slice::from_ref(message)).await?;
+    for keyed in rows.iter().filter_map(Park::keyed_follow_up) {
+        keyed.message.validate()?;
+        enqueue::insert_keyed(tx, &keyed).await?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use crate::{SqliteStore, classify, reading};
 
-const INTERVAL: Duration = Duration::from_millis(25);
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Has a connection of its own, because the number tells of the commits of all others.
 pub(crate) struct Watch {

@@ -23,9 +23,8 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
             state,
             output,
         } => {
-            let state = Some(state).filter(|state| state != "all");
             let read = async |filter: &Filter| outbox.parked(filter).await;
-            let entries = outbox::list(&filters, state, read).await?;
+            let entries = outbox::list(&filters, Some(state), read).await?;
             print::entries(&entries, output.json, "Nothing is parked.")
         }
         What::Show(one) => show::run(outbox, &one, Some("parked")).await,

@@ -1,6 +1,10 @@
 //! The relay on an outbox in memory: order, retries, parking, tasks, drain.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a surprise ends the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a surprise ends the test"
+)]
 
 mod failures;
 mod order;

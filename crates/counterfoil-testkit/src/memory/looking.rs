@@ -241,7 +241,10 @@ pub(super) fn page(
     let is = |wanted: &Option<String>, found: Option<&str>| {
         wanted.as_deref().is_none_or(|w| found == Some(w))
     };
-    let state = filter.state.as_deref().or(usual_state);
+    let state = match (filter.state.as_deref(), usual_state) {
+        (Some("all"), Some(_)) => None,
+        (given, usual) => given.or(usual),
+    };
     entries
         .filter(|e| e.seq > filter.after)
         .filter(|e| is(&filter.queue, Some(&e.queue)) && state.is_none_or(|s| s == e.state))

@@ -4,11 +4,11 @@ use chrono::{DateTime, Utc};
 use counterfoil_core::desk::Event;
 use counterfoil_core::row::RowState;
 use counterfoil_core::store::{
-    Fence, Park, RelayId, Reroute, Retention, Retry, Settled, Settlement,
+    Fence, Keyed, Park, RelayId, Reroute, Retention, Retry, Settled, Settlement,
 };
 
 use super::clock::span;
-use super::state::{Columns, Ended, Parked, Row, State};
+use super::state::{Columns, Ended, LedgerEntry, Parked, Row, State};
 
 impl State {
     pub(super) fn settle(
@@ -135,8 +135,20 @@ impl State {
             ..event("parked", relay.as_str(), now)
         };
         self.note(park.seq, event);
-        if let Some(message) = &park.follow_up {
-            let mut row = Row::new(self.take_seq(), Columns::from(message), now);
+        if let Some(Keyed {
+            message,
+            key: Some(key),
+        }) = park.keyed_follow_up()
+        {
+            let entry = LedgerEntry {
+                id: message.id,
+                created_at: now,
+            };
+            if self.ledger.contains_key(&key) {
+                return;
+            }
+            self.ledger.insert(key, entry);
+            let mut row = Row::new(self.take_seq(), Columns::from(&message), now);
             row.available_at = message.available_at;
             self.outbox.insert(row.seq, row);
         }

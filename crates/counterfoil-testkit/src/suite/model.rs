@@ -245,7 +245,8 @@ fn show(row: &RawRow) -> String {
     )
 }
 
-/// `2025-06-30 12:00:00 UTC` becomes `at some time`.
+/// `2025-06-30 12:00:00 UTC` becomes `# # UTC`. The end of a lease goes altogether: a store without
+/// leases has none to tell.
 fn mask_times(sentence: &str) -> String {
     let words: Vec<&str> = sentence.split(' ').collect();
     let time = |w: &str| w.len() > 7 && w.chars().all(|c| c.is_ascii_digit() || "-:.".contains(c));
@@ -254,6 +255,7 @@ fn mask_times(sentence: &str) -> String {
         .map(|w| if time(w) { "#" } else { w })
         .collect::<Vec<_>>()
         .join(" ")
+        .replace(" until # # UTC", "")
 }
 
 /// Chooses a step that makes sense in what the model shows.
