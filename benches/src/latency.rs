@@ -21,6 +21,11 @@ struct Clock {
 struct Stopwatch(Mutex<Clock>);
 
 impl Stopwatch {
+    fn all_arrived(&self) -> bool {
+        let clock = self.lock();
+        clock.delivered.len() >= clock.committed.len()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Clock> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,7 +87,7 @@ pub async fn at_rate(
         done??;
     }
     let limit = Instant::now() + Duration::from_secs(10);
-    while watch.lock().delivered.len() < watch.lock().committed.len() && Instant::now() < limit {
+    while !watch.all_arrived() && Instant::now() < limit {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     engine.stop().await;

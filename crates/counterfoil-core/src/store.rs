@@ -188,7 +188,8 @@ pub struct Fence {
     pub shards: Vec<(u16, i64)>,
 }
 
-/// A row to be tried again later.
+/// A row to be tried again later. Whoever reschedules has survived the attempt: the count of
+/// crashes goes back to zero.
 #[derive(Debug, Clone)]
 pub struct Retry {
     /// Which row.

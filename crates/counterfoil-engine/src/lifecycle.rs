@@ -130,6 +130,8 @@ pub struct Engine {
     nudge: Nudge,
     stop: watch::Sender<bool>,
     relay: Option<JoinHandle<()>>,
+    /// Ends by itself when the relay has ended.
+    heart: Option<JoinHandle<()>>,
     beside: Vec<JoinHandle<()>>,
 }
 
@@ -152,7 +154,7 @@ impl Engine {
             )),
             tokio::spawn(sweep(Arc::clone(&store), settings.clone())),
         ];
-        let mut relay = None;
+        let (mut relay, mut heart) = (None, None);
         if !queues.is_empty() {
             let names: Vec<Arc<str>> = queues.iter().map(|q| Arc::clone(&q.name)).collect();
             let (lease, first) = join(&*store, &settings, &names).await?;
@@ -164,7 +166,7 @@ impl Engine {
                 lease,
             };
             tracing::info!(relay = %first, queues = names.len(), store = store.describe(), "the relay starts");
-            beside.push(tokio::spawn(heartbeat(
+            heart = Some(tokio::spawn(heartbeat(
                 Arc::clone(&store),
                 settings.clone(),
                 names,
@@ -181,6 +183,7 @@ impl Engine {
             nudge,
             stop,
             relay,
+            heart,
             beside,
         })
     }
@@ -198,7 +201,7 @@ impl Engine {
         {
             tracing::error!(%error, "the relay ended badly");
         }
-        for task in self.beside.drain(..) {
+        for task in self.heart.take().into_iter().chain(self.beside.drain(..)) {
             task.abort();
             // Waits until the task has let go of its connection.
             let _ = task.await;
@@ -208,10 +211,9 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        // The relay drains and leaves; its heart beats until then.
         let _ = self.stop.send(true);
-        if self.relay.is_none() {
-            self.beside.iter().for_each(JoinHandle::abort);
-        }
+        self.beside.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -276,7 +278,11 @@ async fn heartbeat(
     let mut pause = beat(settings.lease);
     let mut missed = 0u32;
     loop {
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            // The relay has ended: nobody is left to be kept alive.
+            () = tell.closed() => return,
+        }
         let relay = tell.borrow().relay.clone();
         let sent = Instant::now();
         let answer =
@@ -287,6 +293,7 @@ async fn heartbeat(
                 let until = Some(sent + settings.lease - margin(settings.lease));
                 tell.send_modify(|lease| lease.until = until);
             }
+            Ok(Ok(false)) if tell.is_closed() => return,
             Ok(Ok(false)) => match join(&*store, &settings, &queues).await {
                 Ok((lease, relay)) => {
                     tracing::warn!(%relay, "the lease had run out; joined anew");

@@ -33,7 +33,8 @@ pub(crate) struct Queue {
     pub(crate) lanes: Lanes,
     pub(crate) shards: BTreeMap<u16, OwnedShard>,
     pub(crate) mark: LowMark,
-    /// Grows with every newly owned shard: reads begun before say nothing about the mark.
+    /// Grows with every newly owned shard and whenever rows are dropped: what reads that began
+    /// before bring is not taken in.
     pub(crate) generation: u64,
     pub(crate) paused: bool,
     /// There may be rows that were not read yet.
@@ -144,6 +145,15 @@ impl Queue {
             self.shards.remove(&shard);
         }
         self.lanes.drop_shards(lost);
+    }
+
+    /// Forgets what waits in memory and reads from the beginning. Rows that were dropped stand below
+    /// the mark: without this, later rows of their aggregates would be read first.
+    pub(crate) fn start_over(&mut self) {
+        self.lanes.drop_waiting();
+        self.mark.reset();
+        self.generation += 1;
+        self.hungry = true;
     }
 
     /// Starts to give shards away.
@@ -262,6 +272,19 @@ impl Queue {
                 Consequence::Nothing
             }
         }
+    }
+
+    /// Nobody answered, and the process lives: the message did not kill it. Rescheduling forgets the
+    /// suspicion durably, and uses up no attempt.
+    pub(crate) fn exonerate(&mut self, mut delivery: Delivery, error: String) -> Consequence {
+        if self.epoch(delivery.shard) == Some(delivery.epoch) {
+            delivery.attempt = delivery.attempt.saturating_sub(1);
+            let soon = Duration::from_millis(500);
+            self.lanes.retry(&delivery, soon, Code::UNAVAILABLE, error);
+        } else {
+            self.lanes.forget(&delivery);
+        }
+        Consequence::Unavailable
     }
 
     fn answered(&mut self) -> Consequence {

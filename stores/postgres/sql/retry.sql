@@ -5,7 +5,7 @@ WITH r AS MATERIALIZED (
         AS u (seq, delay, attempts, code, error, id)
 ), changed AS (
     UPDATE counterfoil_outbox o
-    SET state = 'retrying', attempts = r.attempts, code = r.code, error = r.error,
+    SET state = 'retrying', attempts = r.attempts, crashes = 0, code = r.code, error = r.error,
         available_at = clock_timestamp() + r.delay * interval '1 millisecond'
     FROM r
     WHERE o.seq = r.seq

@@ -72,7 +72,9 @@ impl PostgresStore {
             .after_connect(|connection, _| {
                 Box::pin(async move {
                     // Our statements run thousands of times with arrays of any length: one plan each.
-                    connection.execute("SET plan_cache_mode = force_generic_plan; SET jit = off").await?;
+                    // A relay that freezes in the middle of a settlement must not keep its locks.
+                    connection.execute("SET plan_cache_mode = force_generic_plan; SET jit = off; \
+                             SET idle_in_transaction_session_timeout = '10s'").await?;
                     Ok(())
                 })
             })

@@ -7,4 +7,4 @@ FROM json_each(?1)
 WHERE json_extract(value, '$[0]') IN (SELECT seq FROM counterfoil_outbox)
 ON CONFLICT (seq) DO UPDATE
 SET state = excluded.state, attempts = excluded.attempts, code = excluded.code, error = excluded.error,
-    available_at = excluded.available_at
+    available_at = excluded.available_at, crashes = 0

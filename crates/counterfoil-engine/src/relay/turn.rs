@@ -131,19 +131,19 @@ impl Relay {
         for (asked, rows) in asked.iter().zip(read.rows) {
             let complete = rows.len() < asked.limit;
             let queue = &mut self.queues[asked.queue];
+            if asked.generation != queue.generation {
+                queue.hungry = true;
+                continue;
+            }
             queue.hungry |= !complete;
             if rows.is_empty() && queue.lanes.len() == 0 {
                 // A dead owner left nothing behind.
                 queue.suspects = 0;
             }
-            if asked.generation == queue.generation {
-                queue.mark.after_read(
-                    asked.from,
-                    rows.last().map(|r| r.seq),
-                    complete,
-                    read.horizon,
-                );
-            }
+            let last = rows.last().map(|r| r.seq);
+            queue
+                .mark
+                .after_read(asked.from, last, complete, read.horizon);
             for row in rows {
                 self.arrive(asked.queue, row, no);
             }
@@ -228,7 +228,7 @@ impl Relay {
                     let paused = waiting.paused.iter().any(|p| **p == **queue.name());
                     if paused && !queue.paused {
                         tracing::info!(queue = &**queue.name(), "paused");
-                        queue.lanes.drop_waiting();
+                        queue.start_over();
                     } else if !paused && queue.paused {
                         tracing::info!(queue = &**queue.name(), "resumed");
                         queue.hungry = true;
@@ -425,7 +425,9 @@ impl Relay {
         let (mut stored, mut consequence) = (0, Consequence::Nothing);
         for (delivery, outcome) in outcomes {
             let Some(outcome) = outcome else {
+                // It stands in the store as before: what follows it must not overtake it.
                 queue.lanes.forget(&delivery);
+                queue.start_over();
                 continue;
             };
             match &outcome {
@@ -438,7 +440,10 @@ impl Relay {
                     .increment(1);
                 }
             }
-            let next = queue.outcome(delivery, outcome, &mut self.rng);
+            let next = match outcome {
+                Outcome::Unavailable { error } if suspect => queue.exonerate(delivery, error),
+                outcome => queue.outcome(delivery, outcome, &mut self.rng),
+            };
             if next != Consequence::Nothing {
                 consequence = next;
             }
@@ -499,7 +504,7 @@ impl Relay {
                 metrics::counter!("counterfoil_paused_total", "queue" => name.to_string())
                     .increment(1);
                 queue.paused = true;
-                queue.lanes.drop_waiting();
+                queue.start_over();
                 self.ops.spawn(async move {
                     let result = store.pause(&name, &reason, "counterfoil").await;
                     Done::Told("pause a queue", result)

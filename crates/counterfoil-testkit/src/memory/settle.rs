@@ -97,6 +97,7 @@ impl State {
             return;
         };
         row.state = RowState::Retrying;
+        row.crashes = 0;
         row.attempts = i32::try_from(retry.attempts).unwrap_or(i32::MAX);
         row.code = Some(retry.code.to_string());
         row.error = Some(retry.error.clone());
