@@ -71,6 +71,9 @@ pub(crate) struct Lanes {
     per_lane: usize,
 }
 
+/// So many deliveries are worth a settlement of their own.
+const LINGER_ROWS: usize = 200;
+
 /// A settlement that is under way.
 pub(crate) struct Batch {
     pub(crate) settlement: Settlement,
@@ -333,6 +336,13 @@ impl Lanes {
         for (seq, shard) in rest {
             self.put_aside(key, seq, shard);
         }
+    }
+
+    /// Whether what there is to tell the store may wait a moment for more: few rows, all delivered,
+    /// and nothing in memory waits for it.
+    pub(crate) fn may_linger(&self) -> bool {
+        let some = &self.settlement;
+        some.only_sent() && some.len() < LINGER_ROWS && self.refill_after.is_empty()
     }
 
     /// What there is to tell the store.

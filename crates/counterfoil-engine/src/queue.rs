@@ -43,6 +43,8 @@ pub(crate) struct Queue {
     /// A settlement that is under way or waits to be tried again.
     pub(crate) settling: bool,
     pub(crate) unsettled: Option<(Batch, Instant)>,
+    /// A few deliveries wait so long for more, to be settled together.
+    pub(crate) linger: Option<Instant>,
     pub(crate) refill: Vec<Aggregate>,
     pub(crate) refilling: bool,
     /// Nobody answers: not before this time.
@@ -81,6 +83,7 @@ impl Queue {
             publishing: 0,
             settling: false,
             unsettled: None,
+            linger: None,
             refill: Vec::new(),
             refilling: false,
             cooldown: None,

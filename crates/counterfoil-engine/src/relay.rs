@@ -35,6 +35,9 @@ pub(crate) use ownership::{beat, margin};
 
 /// How often lanes that nothing holds any more are looked for.
 const SCAN_LANES: Duration = Duration::from_secs(1);
+/// How long a few deliveries wait for more, to be settled in one commit. A relay that is killed
+/// meanwhile delivers them again, as after a kill between delivery and settlement.
+const LINGER: Duration = Duration::from_millis(5);
 /// The shortest pause after the store failed.
 const STORE_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause after the store failed.
@@ -300,7 +303,8 @@ impl Relay {
             at = at.max(pause);
         }
         for queue in &self.queues {
-            let times = [queue.cooldown, queue.unsettled.as_ref().map(|u| u.1)];
+            let unsettled = queue.unsettled.as_ref().map(|u| u.1);
+            let times = [queue.cooldown, unsettled, queue.linger];
             at = times
                 .into_iter()
                 .flatten()

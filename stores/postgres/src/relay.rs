@@ -199,15 +199,18 @@ impl Store for PostgresStore {
     }
 
     async fn read(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
-        let found: Vec<PgRow> = sqlx::query(include_str!("../sql/read.sql"))
+        let query = sqlx::query(include_str!("../sql/read.sql"))
             .bind(wants.iter().map(|w| w.queue).collect::<Vec<_>>())
             .bind(wants.iter().map(|w| w.shards.bits()).collect::<Vec<_>>())
             .bind(wants.iter().map(|w| w.after).collect::<Vec<_>>())
             .bind(limits(wants))
-            .bind(skip)
-            .fetch_all(self.pool())
-            .await
-            .map_err(classify)?;
+            .bind(skip);
+        let found: Vec<PgRow> = self
+            .reader()
+            .with(self.pool(), async |connection| {
+                query.fetch_all(connection).await.map_err(classify)
+            })
+            .await?;
         let (rows, horizon) = rows::by_want(&found, wants.len()).map_err(classify)?;
         Ok(Read {
             rows,
@@ -282,7 +285,7 @@ impl Store for PostgresStore {
         let (held, _) = lock_fence(&mut tx, fence).await?;
         let shards: Vec<i16> = held.iter().map(u16::cast_signed).collect();
         let crashes: Option<(i32,)> = sqlx::query_as(
-            "UPDATE counterfoil_outbox SET crashes = crashes + 1 WHERE seq = $1 AND shard = ANY ($2) RETURNING crashes",
+            "UPDATE counterfoil_outbox SET crashes = least(greatest(crashes, 0), 2147483646) + 1 WHERE seq = $1 AND shard = ANY ($2) RETURNING crashes",
         )
         .bind(seq)
         .bind(shards)
@@ -317,13 +320,8 @@ impl Store for PostgresStore {
     }
 
     async fn enqueue(&self, messages: &[Keyed]) -> Result<Vec<Enqueued>> {
-        let mut tx = self.pool().begin().await.map_err(classify)?;
-        let mut answers = Vec::with_capacity(messages.len());
-        for keyed in messages {
-            answers.push(enqueue::insert_keyed(&mut tx, keyed).await?);
-        }
-        tx.commit().await.map_err(classify)?;
-        Ok(answers)
+        let mut connection = self.pool().acquire().await.map_err(classify)?;
+        enqueue::insert_batch(&mut connection, messages).await
     }
 
     async fn note_unavailable(&self, queue: &str, unavailable: bool) -> Result<Option<Duration>> {
@@ -349,12 +347,16 @@ impl Store for PostgresStore {
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
+        // Events of queues have the number zero.
         sqlx::query(
-            "INSERT INTO counterfoil_queues AS q (queue, paused_at, paused_reason, paused_by)
-             VALUES ($1, now(), $2, $3)
-             ON CONFLICT (queue) DO UPDATE
-             SET paused_at = excluded.paused_at, paused_reason = excluded.paused_reason, paused_by = excluded.paused_by
-             WHERE q.paused_at IS NULL",
+            "WITH done AS (
+                 INSERT INTO counterfoil_queues AS q (queue, paused_at, paused_reason, paused_by)
+                 VALUES ($1, now(), $2, $3)
+                 ON CONFLICT (queue) DO UPDATE
+                 SET paused_at = excluded.paused_at, paused_reason = excluded.paused_reason, paused_by = excluded.paused_by
+                 WHERE q.paused_at IS NULL
+                 RETURNING q.queue)
+             INSERT INTO counterfoil_events (seq, id, kind, detail, actor) SELECT 0, queue, 'paused', $2, $3 FROM done",
         )
         .bind(queue)
         .bind(reason)
@@ -370,6 +372,7 @@ impl Store for PostgresStore {
             .bind(retention.history.as_secs_f64())
             .bind(retention.ledger.as_secs_f64())
             .bind(i64::from(retention.batch))
+            .bind(retention.parked.as_secs_f64())
             .fetch_one(self.pool())
             .await
             .map_err(classify)?;
@@ -399,8 +402,12 @@ impl Store for PostgresStore {
 impl PostgresStore {
     /// The common case: one statement, one round trip.
     async fn settle_sent(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled> {
-        let mut connection = self.pool().acquire().await.map_err(classify)?;
-        let (held, stamp) = settle_sent(&mut connection, fence, settlement).await?;
+        let (held, stamp) = self
+            .settler()
+            .with(self.pool(), async |connection| {
+                settle_sent(connection, fence, settlement).await
+            })
+            .await?;
         Ok(Settled {
             lost: lost(fence, held),
             stamp: Some(stamp),
@@ -477,12 +484,7 @@ async fn reschedule(
     sqlx::query(include_str!("../sql/retry.sql"))
         .bind(retry.iter().map(|r| r.seq).collect::<Vec<_>>())
         .bind(retry.iter().map(|r| millis(r.delay)).collect::<Vec<_>>())
-        .bind(
-            retry
-                .iter()
-                .map(|r| r.attempts.cast_signed())
-                .collect::<Vec<_>>(),
-        )
+        .bind(retry.iter().map(|r| count(r.attempts)).collect::<Vec<_>>())
         .bind(retry.iter().map(|r| r.code.as_str()).collect::<Vec<_>>())
         .bind(retry.iter().map(|r| clean(&r.error)).collect::<Vec<_>>())
         .bind(retry.iter().map(|r| r.id.to_string()).collect::<Vec<_>>())
@@ -516,7 +518,8 @@ async fn defer(tx: &mut Transaction<'_, Postgres>, rows: &[(i64, u16, Duration)]
     }
     sqlx::query(
         "UPDATE counterfoil_outbox o
-         SET state = 'scheduled', available_at = clock_timestamp() + d.delay * interval '1 millisecond'
+         SET state = 'scheduled', code = 'NO_ROUTE',
+             available_at = clock_timestamp() + d.delay * interval '1 millisecond'
          FROM unnest($1::bigint[], $2::bigint[]) AS d (seq, delay)
          WHERE o.seq = d.seq",
     )
@@ -535,11 +538,7 @@ async fn park(tx: &mut Transaction<'_, Postgres>, fence: &Fence, park: &[Park]) 
     sqlx::query(include_str!("../sql/park.sql"))
         .bind(park.iter().map(|p| p.seq).collect::<Vec<_>>())
         .bind(park.iter().map(|p| p.id.to_string()).collect::<Vec<_>>())
-        .bind(
-            park.iter()
-                .map(|p| p.attempts.cast_signed())
-                .collect::<Vec<_>>(),
-        )
+        .bind(park.iter().map(|p| count(p.attempts)).collect::<Vec<_>>())
         .bind(park.iter().map(|p| p.code.as_str()).collect::<Vec<_>>())
         .bind(park.iter().map(|p| clean(&p.error)).collect::<Vec<_>>())
         .bind(park.iter().map(|p| p.hold).collect::<Vec<_>>())
@@ -576,6 +575,11 @@ async fn reroute(tx: &mut Transaction<'_, Postgres>, s: &Settlement) -> Result<(
 /// PostgreSQL has no NUL in texts, and an error message may hold anything.
 fn clean(error: &str) -> String {
     error.replace('\0', " ")
+}
+
+/// A writer may have left any number; ours stop at what the column holds.
+fn count(attempts: u32) -> i32 {
+    i32::try_from(attempts).unwrap_or(i32::MAX)
 }
 
 fn names(queues: &[Arc<str>]) -> Vec<&str> {

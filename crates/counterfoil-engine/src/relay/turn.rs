@@ -8,7 +8,7 @@ use counterfoil_core::row::{Delivery, RawRow, RowState};
 use counterfoil_core::store::{Read, Result, Settled, ShardSet, Waiting, Want};
 use counterfoil_core::{Code, Outcome};
 
-use super::{Asked, Done, Relay, SCAN_LANES};
+use super::{Asked, Done, LINGER, Relay, SCAN_LANES};
 use crate::lanes::{Batch, ReadNo, Source};
 use crate::lifecycle::UNROUTED;
 use crate::publish::{self, Offered};
@@ -529,9 +529,16 @@ impl Relay {
     fn start_settle(&mut self, index: usize, now: Instant) {
         let relay = self.relay_id();
         let queue = &mut self.queues[index];
-        if queue.settling {
+        if queue.settling || !(queue.unsettled.is_some() || queue.lanes.has_settlement()) {
             return;
         }
+        if queue.unsettled.is_none() && !self.stopping && queue.lanes.may_linger() {
+            let until = *queue.linger.get_or_insert(now + LINGER);
+            if now < until {
+                return;
+            }
+        }
+        queue.linger = None;
         let again = match &queue.unsettled {
             Some((_, at)) if now < *at => return,
             Some(_) => queue.unsettled.take().map(|u| u.0),
