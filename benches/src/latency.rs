@@ -67,15 +67,20 @@ pub async fn at_rate(
     let end = Instant::now() + for_time;
     let mut producers = tokio::task::JoinSet::new();
     for producer in 0..PRODUCERS {
-        let (subject, watch, nudge) = (Arc::clone(&subject), Arc::clone(&watch), engine.nudge());
+        let (watch, nudge) = (Arc::clone(&watch), engine.nudge());
+        let mut connected = subject.producer().await?;
         producers.spawn(async move {
-            let mut ticks = tokio::time::interval(Duration::from_secs(1) * PRODUCERS / per_second);
+            // One after the other: a steady rate, not a volley of all producers at each tick.
+            let first =
+                tokio::time::Instant::now() + Duration::from_secs(1) * producer / per_second;
+            let period = Duration::from_secs(1) * PRODUCERS / per_second;
+            let mut ticks = tokio::time::interval_at(first, period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
             let mut n = i64::from(producer);
             while Instant::now() < end {
                 ticks.tick().await;
                 let id = MessageId::new();
-                subject.transaction(id, n).await?;
+                connected.transaction(id, n).await?;
                 watch.lock().committed.insert(id, Instant::now());
                 nudge.nudge();
                 n += i64::from(PRODUCERS);

@@ -6,10 +6,33 @@
 //! the database that it was given.
 
 pub mod drain;
+pub mod endpoint;
 pub mod latency;
 pub mod subject;
 
 use std::time::Duration;
+
+/// What was measured, by name.
+#[derive(Default)]
+pub struct Report(serde_json::Map<String, serde_json::Value>);
+
+impl Report {
+    /// Notes and prints one figure.
+    pub fn put(&mut self, key: &str, value: f64) {
+        let rounded = if value >= 1_000.0 {
+            value.round()
+        } else {
+            (value * 1_000.0).round() / 1_000.0
+        };
+        println!("{key:<24} {rounded}");
+        self.0.insert(key.into(), serde_json::json!(rounded));
+    }
+
+    /// All of it as one JSON object.
+    pub fn json(self) -> serde_json::Value {
+        serde_json::Value::Object(self.0)
+    }
+}
 
 /// The middle of some measurements.
 pub fn median(values: &mut [f64]) -> f64 {

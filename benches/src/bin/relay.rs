@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use counterfoil_benches::subject::{Postgres, Sqlite, Subject};
 use counterfoil_benches::{
-    cpu_time, drain, latency, median, memory_mb, percentile, reset_peak_memory,
+    Report, cpu_time, drain, latency, median, memory_mb, percentile, reset_peak_memory,
 };
-use serde_json::json;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
@@ -34,21 +33,6 @@ struct Options {
     /// Runs of each compared pair; the medians are reported.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-}
-
-#[derive(Default)]
-struct Report(serde_json::Map<String, serde_json::Value>);
-
-impl Report {
-    fn put(&mut self, key: &str, value: f64) {
-        let rounded = if value >= 1_000.0 {
-            value.round()
-        } else {
-            (value * 1_000.0).round() / 1_000.0
-        };
-        println!("{key:<24} {rounded}");
-        self.0.insert(key.into(), json!(rounded));
-    }
 }
 
 #[tokio::main]
@@ -85,7 +69,7 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     if options.json {
-        println!("{}", serde_json::Value::Object(report.0));
+        println!("{}", report.json());
     }
     Ok(())
 }

@@ -37,8 +37,15 @@ pub trait Subject: Send + Sync {
         for_time: Duration,
         connections: usize,
     ) -> anyhow::Result<u64>;
-    /// One business transaction with a message of this id; returns after the commit.
-    async fn transaction(&self, id: counterfoil_core::MessageId, n: i64) -> anyhow::Result<()>;
+    /// A producer with a connection of its own.
+    async fn producer(&self) -> anyhow::Result<Box<dyn Producer>>;
     /// A session that keeps a snapshot open until it is dropped.
     async fn hold_snapshot(&self) -> anyhow::Result<Box<dyn Send + Sync>>;
+}
+
+/// Somebody who commits messages.
+#[async_trait]
+pub trait Producer: Send {
+    /// One business transaction with a message of this id; returns after the commit.
+    async fn transaction(&mut self, id: counterfoil_core::MessageId, n: i64) -> anyhow::Result<()>;
 }

@@ -9,7 +9,7 @@ use counterfoil_postgres::PostgresStore;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use sqlx::{Connection, Row};
 
-use super::{QUEUE, Subject};
+use super::{Producer, QUEUE, Subject};
 
 /// A scratch schema in a PostgreSQL database.
 pub struct Postgres {
@@ -176,12 +176,8 @@ impl Subject for Postgres {
         Ok(total)
     }
 
-    async fn transaction(&self, id: MessageId, n: i64) -> anyhow::Result<()> {
-        let mut tx = self.pool.begin().await?;
-        insert_business(&mut tx, n).await?;
-        counterfoil_postgres::enqueue(&mut tx, &[message(id, n)?]).await?;
-        tx.commit().await?;
-        Ok(())
+    async fn producer(&self) -> anyhow::Result<Box<dyn Producer>> {
+        Ok(Box::new(Connected(PgConnection::connect(&self.url).await?)))
     }
 
     async fn hold_snapshot(&self) -> anyhow::Result<Box<dyn Send + Sync>> {
@@ -203,4 +199,17 @@ async fn insert_business(
         .execute(&mut **tx)
         .await?;
     Ok(())
+}
+
+struct Connected(PgConnection);
+
+#[async_trait]
+impl Producer for Connected {
+    async fn transaction(&mut self, id: MessageId, n: i64) -> anyhow::Result<()> {
+        let mut tx = self.0.begin().await?;
+        insert_business(&mut tx, n).await?;
+        counterfoil_postgres::enqueue(&mut tx, &[message(id, n)?]).await?;
+        tx.commit().await?;
+        Ok(())
+    }
 }

@@ -7,11 +7,12 @@ use async_trait::async_trait;
 use counterfoil_core::{Message, MessageId, Store};
 use counterfoil_sqlite::SqliteStore;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Row};
+use sqlx::{ConnectOptions, Connection, Row};
 
-use super::{QUEUE, Subject};
+use super::{Producer, QUEUE, Subject};
 
 const FILL: &str = "
 INSERT INTO counterfoil_outbox (id, queue, aggregate_type, aggregate_id, version, event_type, payload)
@@ -185,12 +186,8 @@ impl Subject for Sqlite {
         Ok(total)
     }
 
-    async fn transaction(&self, id: MessageId, n: i64) -> anyhow::Result<()> {
-        let mut tx = self.pool.begin_with("BEGIN IMMEDIATE").await?;
-        insert_business(&mut tx, n).await?;
-        counterfoil_sqlite::enqueue(&mut tx, &[message(id, n)?]).await?;
-        tx.commit().await?;
-        Ok(())
+    async fn producer(&self) -> anyhow::Result<Box<dyn Producer>> {
+        Ok(Box::new(Connected(self.options.connect().await?)))
     }
 
     async fn hold_snapshot(&self) -> anyhow::Result<Box<dyn Send + Sync>> {
@@ -212,4 +209,17 @@ async fn insert_business(
         .execute(&mut **tx)
         .await?;
     Ok(())
+}
+
+struct Connected(SqliteConnection);
+
+#[async_trait]
+impl Producer for Connected {
+    async fn transaction(&mut self, id: MessageId, n: i64) -> anyhow::Result<()> {
+        let mut tx = self.0.begin_with("BEGIN IMMEDIATE").await?;
+        insert_business(&mut tx, n).await?;
+        counterfoil_sqlite::enqueue(&mut tx, &[message(id, n)?]).await?;
+        tx.commit().await?;
+        Ok(())
+    }
 }

@@ -16,6 +16,7 @@
 //! | [`balance`] | who should own which shard |
 //! | [`mark`] | how far a reader may skip ahead without losing or reordering anything |
 //! | [`schema`] | migrations, and which program may read which schema |
+//! | [`guard`] | request idempotency: keys, records, rules |
 //! | [`route`] | which destinations an event type goes to |
 
 pub mod balance;
@@ -23,6 +24,7 @@ pub mod code;
 pub mod desk;
 pub mod destination;
 pub mod explain;
+pub mod guard;
 pub mod mark;
 pub mod message;
 pub mod policy;

@@ -18,6 +18,7 @@
 //! | `tasks` | handlers in this process as a destination |
 //! | `settings` | settings, checked before anything starts |
 
+pub mod guard;
 mod lanes;
 mod lifecycle;
 mod publish;

@@ -9,8 +9,16 @@ pub fn current() -> Option<Current> {
     Current::get()
 }
 
-/// Trace context and keys go along; the running task becomes the cause.
+/// Trace context and keys go along; the running task becomes the cause. Inside a guarded request
+/// the message carries the request's key.
 pub(crate) fn inherit(mut message: Message) -> Message {
+    if let Some(request) = crate::guard::Context::current()
+        && message.headers.get(header::IDEMPOTENCY_KEY).is_none()
+    {
+        message
+            .headers
+            .set(header::IDEMPOTENCY_KEY, request.key().key());
+    }
     let Some(current) = current() else {
         return message;
     };

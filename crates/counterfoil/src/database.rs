@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use counterfoil_core::desk::Desk;
+use counterfoil_core::guard::{Expect, Key, Records, Write};
 use counterfoil_core::message::Message;
 use counterfoil_core::store::{Enqueued, Keyed, Result, Store};
 use sqlx::{Pool, Transaction};
@@ -51,10 +52,37 @@ pub trait Database: sealed::Sealed + Send + Sync + 'static {
 
     #[doc(hidden)]
     fn classify(error: sqlx::Error) -> counterfoil_core::StoreError;
+
+    /// Where the guard keeps its records.
+    #[doc(hidden)]
+    type Guard: Records + Clone;
+
+    #[doc(hidden)]
+    fn guard(pool: &Pool<Self::Sqlx>, table: Option<&str>) -> Result<Self::Guard>;
+
+    #[doc(hidden)]
+    fn guard_begin<'a>(
+        guard: &'a Self::Guard,
+        key: &'a Key,
+        expect: Expect,
+    ) -> BoxFuture<'a, Result<Option<Transaction<'static, Self::Sqlx>>>>;
+
+    #[doc(hidden)]
+    fn guard_undo<'a>(
+        guard: &'a Self::Guard,
+        tx: &'a mut Transaction<'static, Self::Sqlx>,
+    ) -> BoxFuture<'a, Result<()>>;
+
+    #[doc(hidden)]
+    fn guard_finish<'a>(
+        guard: &'a Self::Guard,
+        tx: &'a mut Transaction<'static, Self::Sqlx>,
+        write: &'a Write,
+    ) -> BoxFuture<'a, Result<bool>>;
 }
 
 macro_rules! database {
-    ($(#[$doc:meta])* $name:ident, $driver:ident, $store:ident, |$pool:ident| $open:expr) => {
+    ($(#[$doc:meta])* $name:ident, $driver:ident, $store:ident, $guard:ident, |$pool:ident| $open:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub struct $name;
@@ -105,6 +133,38 @@ macro_rules! database {
             fn classify(error: sqlx::Error) -> counterfoil_core::StoreError {
                 $driver::classify(error)
             }
+
+            type Guard = $driver::$guard;
+
+            fn guard(pool: &Pool<Self::Sqlx>, table: Option<&str>) -> Result<Self::Guard> {
+                match table {
+                    None => Ok($driver::$guard::new(pool.clone())),
+                    Some(name) => $driver::$guard::table(pool.clone(), name),
+                }
+            }
+
+            fn guard_begin<'a>(
+                guard: &'a Self::Guard,
+                key: &'a Key,
+                expect: Expect,
+            ) -> BoxFuture<'a, Result<Option<Transaction<'static, Self::Sqlx>>>> {
+                Box::pin(guard.begin(key, expect))
+            }
+
+            fn guard_undo<'a>(
+                guard: &'a Self::Guard,
+                tx: &'a mut Transaction<'static, Self::Sqlx>,
+            ) -> BoxFuture<'a, Result<()>> {
+                Box::pin(guard.undo(tx))
+            }
+
+            fn guard_finish<'a>(
+                guard: &'a Self::Guard,
+                tx: &'a mut Transaction<'static, Self::Sqlx>,
+                write: &'a Write,
+            ) -> BoxFuture<'a, Result<bool>> {
+                Box::pin(guard.finish(tx, write))
+            }
         }
     };
 }
@@ -112,17 +172,17 @@ macro_rules! database {
 #[cfg(feature = "postgres")]
 database!(
     /// PostgreSQL.
-    Postgres, counterfoil_postgres, PostgresStore, |pool| counterfoil_postgres::PostgresStore::from_pool(pool)
+    Postgres, counterfoil_postgres, PostgresStore, PostgresGuard, |pool| counterfoil_postgres::PostgresStore::from_pool(pool)
 );
 
 #[cfg(feature = "mysql")]
 database!(
     /// MySQL and MariaDB.
-    MySql, counterfoil_mysql, MysqlStore, |pool| counterfoil_mysql::MysqlStore::from_pool(pool)
+    MySql, counterfoil_mysql, MysqlStore, MysqlGuard, |pool| counterfoil_mysql::MysqlStore::from_pool(pool)
 );
 
 #[cfg(feature = "sqlite")]
 database!(
     /// SQLite.
-    Sqlite, counterfoil_sqlite, SqliteStore, |pool| counterfoil_sqlite::SqliteStore::from_pool(pool)?
+    Sqlite, counterfoil_sqlite, SqliteStore, SqliteGuard, |pool| counterfoil_sqlite::SqliteStore::from_pool(pool)?
 );

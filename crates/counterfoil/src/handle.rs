@@ -202,6 +202,15 @@ impl<D: Database> Counterfoil<D> {
         self.inner.nudge.clone()
     }
 
+    /// A guard on the same database: what its handlers enqueue is delivered right after the
+    /// commit.
+    pub fn guard(
+        &self,
+        rules: counterfoil_core::guard::Rules,
+    ) -> Result<crate::Guard<D>, crate::guard::GuardError> {
+        Ok(crate::Guard::new(&self.inner.pool, rules)?.nudging(self.nudge_handle()))
+    }
+
     /// Look, explain, pause, cancel, redrive, audit.
     pub fn desk(&self) -> &Arc<dyn Desk> {
         &self.inner.desk

@@ -4,11 +4,13 @@ mod after;
 mod builder;
 mod database;
 pub mod discovery;
+pub mod guard;
 mod handle;
 mod once;
 
 pub use after::{Current, current};
 pub use builder::{Builder, Error};
+pub use counterfoil_core::guard::{Fingerprint, Key, Rules};
 pub use counterfoil_core::message::{
     Aggregate, Headers, Message, MessageError, MessageId, Payload, header,
 };
@@ -20,6 +22,7 @@ pub use counterfoil_engine::{
 };
 pub use counterfoil_macros::task;
 pub use database::Database;
+pub use guard::Guard;
 pub use handle::Counterfoil;
 pub use once::{Once, insert_once};
 

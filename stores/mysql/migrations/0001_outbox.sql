@@ -100,6 +100,7 @@ CREATE TABLE IF NOT EXISTS counterfoil_parked (
     PRIMARY KEY (seq),
     KEY counterfoil_parked_id (id),
     KEY counterfoil_parked_state (state, seq),
+    KEY counterfoil_parked_updated (state, updated_at),
     KEY counterfoil_parked_block (queue_key, blocks)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

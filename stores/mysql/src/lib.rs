@@ -18,13 +18,17 @@
 mod classify;
 mod desk;
 mod enqueue;
+mod guard;
 mod lease;
 mod listing;
 mod migrate;
+mod once;
+mod parked;
 mod queues;
 mod relay;
 mod rows;
 mod server;
+mod session;
 mod settle;
 mod stats;
 
@@ -38,6 +42,7 @@ use tokio::sync::Mutex;
 
 pub use classify::classify;
 pub use enqueue::{check_before_commit, enqueue, enqueue_keyed, once};
+pub use guard::{GUARD_TABLE, MysqlGuard};
 pub use migrate::{MIGRATIONS, print_migrations};
 
 use server::Server;

@@ -76,6 +76,8 @@ CREATE INDEX IF NOT EXISTS counterfoil_parked_id ON counterfoil_parked (left(id,
 CREATE INDEX IF NOT EXISTS counterfoil_parked_block
     ON counterfoil_parked (left(queue, 255), md5(octet_length(coalesce(aggregate_type, ''))::text || ':' || coalesce(aggregate_type, '') || aggregate_id))
     WHERE hold AND state IN ('pending', 'redriven');
+CREATE INDEX IF NOT EXISTS counterfoil_parked_over ON counterfoil_parked (updated_at)
+    WHERE state IN ('delivered', 'ignored');
 
 -- Messages that are over: sent (when they are kept) and cancelled.
 CREATE TABLE IF NOT EXISTS counterfoil_history (

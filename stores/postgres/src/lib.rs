@@ -12,7 +12,11 @@ mod classify;
 mod desk;
 
 mod enqueue;
+mod guard;
+mod kept;
 mod migrate;
+mod once;
+mod parked;
 mod relay;
 mod rows;
 mod wake;
@@ -27,7 +31,10 @@ use tokio::sync::Mutex;
 
 pub use classify::classify;
 pub use enqueue::{check_before_commit, enqueue, enqueue_keyed, once};
+pub use guard::{GUARD_TABLE, PostgresGuard};
 pub use migrate::{MIGRATIONS, print_migrations};
+
+use kept::Kept;
 
 /// Fixed for the life of the tables: the generated column `shard` is a number below this.
 pub(crate) const SHARDS: u16 = 32;
@@ -43,6 +50,8 @@ pub struct PostgresStore {
 struct Inner {
     options: PgConnectOptions,
     pool: PgPool,
+    reader: Kept,
+    settler: Kept,
     /// Heartbeats never wait for a free connection.
     heart: Mutex<Option<PgConnection>>,
     /// `NOTIFY` goes out on a connection of its own, never inside a business transaction.
@@ -64,7 +73,7 @@ impl PostgresStore {
     fn with_options(options: PgConnectOptions) -> Self {
         let options = options.log_statements(tracing::log::LevelFilter::Off);
         let pool = PgPoolOptions::new()
-            .max_connections(4)
+            .max_connections(5)
             .min_connections(0)
             .acquire_timeout(Duration::from_secs(5))
             // A broken connection shows itself at the next statement, which is tried again anyway.
@@ -83,6 +92,8 @@ impl PostgresStore {
             inner: Arc::new(Inner {
                 options,
                 pool,
+                reader: Kept::default(),
+                settler: Kept::default(),
                 heart: Mutex::new(None),
                 voice: Mutex::new(None),
             }),
@@ -92,6 +103,16 @@ impl PostgresStore {
     /// The store's own pool.
     pub fn pool(&self) -> &PgPool {
         &self.inner.pool
+    }
+
+    /// The connection that reads due messages.
+    pub(crate) fn reader(&self) -> &Kept {
+        &self.inner.reader
+    }
+
+    /// The connection that settles.
+    pub(crate) fn settler(&self) -> &Kept {
+        &self.inner.settler
     }
 
     pub(crate) fn options(&self) -> &PgConnectOptions {

@@ -70,6 +70,8 @@ CREATE INDEX IF NOT EXISTS counterfoil_parked_block
     ON counterfoil_parked (queue, CAST(aggregate_id AS TEXT), CAST(coalesce(aggregate_type, '') AS TEXT))
     WHERE hold AND state IN ('pending', 'redriven');
 CREATE INDEX IF NOT EXISTS counterfoil_parked_redriven ON counterfoil_parked (seq) WHERE state = 'redriven';
+CREATE INDEX IF NOT EXISTS counterfoil_parked_over ON counterfoil_parked (updated_at)
+    WHERE state IN ('delivered', 'ignored');
 
 -- Messages that are over: sent (when they are kept) and cancelled.
 CREATE TABLE IF NOT EXISTS counterfoil_history (
@@ -190,7 +192,7 @@ WHERE state IN ('retrying', 'held');
 -- Parked messages that hold their aggregate back.
 CREATE VIEW IF NOT EXISTS counterfoil_blocks AS
 SELECT seq, queue AS queue_name, CAST(aggregate_id AS TEXT) AS lane_id,
-       CAST(coalesce(aggregate_type, '') AS TEXT) AS lane_kind
+       CAST(coalesce(aggregate_type, '') AS TEXT) AS lane_kind, state
 FROM counterfoil_parked INDEXED BY counterfoil_parked_block
 WHERE hold AND state IN ('pending', 'redriven');
 

@@ -23,10 +23,13 @@ mod classify;
 
 mod desk;
 mod enqueue;
+mod guard;
 mod locks;
 mod migrate;
+mod once;
 mod ownership;
 mod packed;
+mod parked;
 mod place;
 mod reading;
 mod relay;
@@ -48,6 +51,7 @@ use tokio::sync::OnceCell;
 
 pub use classify::classify;
 pub use enqueue::{check_before_commit, enqueue, enqueue_keyed, once};
+pub use guard::{GUARD_TABLE, SqliteGuard};
 pub use migrate::{MIGRATIONS, print_migrations};
 
 use locks::Locks;

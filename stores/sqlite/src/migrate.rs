@@ -10,12 +10,26 @@ use sqlx::sqlite::SqliteConnection;
 use crate::{SqliteStore, classify};
 
 /// Every step, oldest first.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    oldest_reader: 1,
-    name: "outbox",
-    sql: include_str!("../migrations/0001_outbox.sql"),
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        oldest_reader: 1,
+        name: "outbox",
+        sql: include_str!("../migrations/0001_outbox.sql"),
+    },
+    Migration {
+        version: 2,
+        oldest_reader: 1,
+        name: "guard",
+        sql: include_str!("../migrations/0002_guard.sql"),
+    },
+    Migration {
+        version: 3,
+        oldest_reader: 1,
+        name: "once",
+        sql: include_str!("../migrations/0003_once.sql"),
+    },
+];
 
 const TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS counterfoil_migrations (

@@ -1,0 +1,236 @@
+//! `cargo xtask bench guard`: what the guard costs an HTTP endpoint, next to the same endpoint
+//! without it.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
+use clap::{Parser, ValueEnum};
+use counterfoil::{Database, Guard, Rules};
+use counterfoil_benches::endpoint::{Load, Served};
+use counterfoil_benches::{Report, median};
+use counterfoil_core::store::Store as _;
+use counterfoil_http::{GuardLayer, Tx};
+use serde_json::{Value, json};
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Postgres,
+    Sqlite,
+}
+
+/// Measures an endpoint bare and guarded.
+#[derive(Parser)]
+struct Options {
+    /// The database to measure.
+    #[arg(long, value_enum, default_value = "postgres")]
+    store: Kind,
+    /// Print one JSON object as the last line.
+    #[arg(long)]
+    json: bool,
+    /// Shorter runs; ratios become rough.
+    #[arg(long)]
+    quick: bool,
+    /// Rounds of all endpoints, one after the other; the medians are reported.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+}
+
+const CONNECTIONS: usize = 16;
+const REPLAYED_KEYS: u64 = 1_000;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::ERROR)
+        .init();
+    let options = Options::parse();
+    let report = match options.store {
+        Kind::Postgres => postgres(&options).await?,
+        Kind::Sqlite => sqlite(&options).await?,
+    };
+    if options.json {
+        println!("{}", report.json());
+    }
+    Ok(())
+}
+
+macro_rules! endpoints {
+    ($module:ident, $database:ident, $pool:ty, $begin:literal, $select:literal, $insert:literal) => {
+        mod $module {
+            use super::*;
+
+            pub(crate) fn router(pool: &$pool) -> anyhow::Result<Router> {
+                let guard = Guard::<counterfoil::$database>::new(pool, Rules::default())?;
+                let first = Router::new()
+                    .route("/first", post(in_tx))
+                    .route("/replay", post(in_tx))
+                    .route_layer(GuardLayer::transactional(guard.clone()).one_caller());
+                let leased = Router::new()
+                    .route("/leased", post(insert))
+                    .route_layer(GuardLayer::leased(guard).one_caller());
+                Ok(Router::new()
+                    .route("/bare-select", post(select))
+                    .route("/bare-insert", post(insert))
+                    .merge(first)
+                    .merge(leased)
+                    .with_state(pool.clone()))
+            }
+
+            async fn select(State(pool): State<$pool>, Json(_): Json<Value>) -> Json<Value> {
+                let row: Result<(i64,), sqlx::Error> =
+                    sqlx::query_as($select).bind(1_i64).fetch_one(&pool).await;
+                Json(json!({ "amount": row.map_or(-1, |r| r.0) }))
+            }
+
+            async fn insert(State(pool): State<$pool>, Json(body): Json<Value>) -> Result<Json<Value>, String> {
+                let mut tx = pool.begin_with($begin).await.map_err(|e| e.to_string())?;
+                write(&mut tx, &body).await?;
+                tx.commit().await.map_err(|e| e.to_string())?;
+                Ok(Json(json!({ "paid": true })))
+            }
+
+            async fn in_tx(
+                mut tx: Tx<counterfoil::$database>,
+                Json(body): Json<Value>,
+            ) -> Result<Json<Value>, String> {
+                write(&mut tx, &body).await?;
+                Ok(Json(json!({ "paid": true })))
+            }
+
+            async fn write(
+                tx: &mut sqlx::Transaction<'static, <counterfoil::$database as Database>::Sqlx>,
+                body: &Value,
+            ) -> Result<(), String> {
+                sqlx::query($insert)
+                    .bind("somebody")
+                    .bind(body["amount"].as_i64())
+                    .execute(&mut **tx)
+                    .await
+                    .map_err(|e| e.to_string())?;
+                Ok(())
+            }
+        }
+    };
+}
+
+endpoints!(
+    on_postgres,
+    Postgres,
+    PgPool,
+    "BEGIN",
+    "SELECT amount FROM business WHERE id = $1",
+    "INSERT INTO business (name, amount) VALUES ($1, $2)"
+);
+endpoints!(
+    on_sqlite,
+    Sqlite,
+    SqlitePool,
+    "BEGIN IMMEDIATE",
+    "SELECT amount FROM business WHERE id = ?",
+    "INSERT INTO business (name, amount) VALUES (?, ?)"
+);
+
+async fn postgres(options: &Options) -> anyhow::Result<Report> {
+    let url = std::env::var("COUNTERFOIL_TEST_POSTGRES_URL").map_err(|_| {
+        anyhow::anyhow!("set COUNTERFOIL_TEST_POSTGRES_URL, or run `cargo xtask bench guard`")
+    })?;
+    let joint = if url.contains('?') { '&' } else { '?' };
+    let admin = PgPool::connect(&url).await?;
+    sqlx::raw_sql(
+        "DROP SCHEMA IF EXISTS counterfoil_bench CASCADE; CREATE SCHEMA counterfoil_bench",
+    )
+    .execute(&admin)
+    .await?;
+    let url = format!("{url}{joint}options=-c%20search_path%3Dcounterfoil_bench");
+    let pool = PgPoolOptions::new()
+        .max_connections(u32::try_from(CONNECTIONS)?)
+        .test_before_acquire(false)
+        .connect(&url)
+        .await?;
+    counterfoil_postgres::PostgresStore::connect(&url)?
+        .migrate()
+        .await?;
+    sqlx::raw_sql(
+        "CREATE TABLE business (id bigserial PRIMARY KEY, name text NOT NULL, amount bigint NOT NULL);
+         INSERT INTO business (name, amount) VALUES ('somebody', 7)",
+    )
+    .execute(&pool)
+    .await?;
+    measure(options, &Served::start(on_postgres::router(&pool)?).await?).await
+}
+
+async fn sqlite(options: &Options) -> anyhow::Result<Report> {
+    let directory = tempfile::tempdir()?;
+    let file = SqliteConnectOptions::new()
+        .filename(directory.path().join("bench.db"))
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(Duration::from_secs(30));
+    let pool = SqlitePoolOptions::new()
+        .max_connections(u32::try_from(CONNECTIONS)?)
+        .test_before_acquire(false)
+        .connect_with(file)
+        .await?;
+    counterfoil_sqlite::SqliteStore::from_pool(&pool)?
+        .migrate()
+        .await?;
+    sqlx::raw_sql(
+        "CREATE TABLE business (id integer PRIMARY KEY, name text NOT NULL, amount integer NOT NULL);
+         INSERT INTO business (name, amount) VALUES ('somebody', 7)",
+    )
+    .execute(&pool)
+    .await?;
+    measure(options, &Served::start(on_sqlite::router(&pool)?).await?).await
+}
+
+async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
+    const WAYS: [(&str, &str, bool); 5] = [
+        ("bare_select", "/bare-select", false),
+        ("replay", "/replay", true),
+        ("bare_insert", "/bare-insert", false),
+        ("first", "/first", false),
+        ("leased", "/leased", false),
+    ];
+    let time = Duration::from_secs(if options.quick { 1 } else { 4 });
+    let runs = if options.quick {
+        1
+    } else {
+        options.runs.max(1)
+    };
+    eprintln!("warming up");
+    for (_, path, replay) in WAYS {
+        let keys = replay.then_some(REPLAYED_KEYS);
+        served
+            .post(path, keys, CONNECTIONS, Duration::from_secs(1))
+            .await?;
+    }
+    let mut loads: Vec<Vec<Load>> = vec![Vec::new(); WAYS.len()];
+    for run in 1..=runs {
+        eprintln!("round {run} of {runs}");
+        for (way, (_, path, replay)) in WAYS.iter().enumerate() {
+            let keys = replay.then_some(REPLAYED_KEYS);
+            loads[way].push(served.post(path, keys, CONNECTIONS, time).await?);
+        }
+    }
+    let mut report = Report::default();
+    let middle = |way: usize, part: fn(&Load) -> f64| {
+        median(&mut loads[way].iter().map(part).collect::<Vec<_>>())
+    };
+    for (way, (name, _, _)) in WAYS.iter().enumerate() {
+        report.put(&format!("{name}_rps"), middle(way, |l| l.rps));
+        report.put(&format!("{name}_p99_ms"), middle(way, |l| l.p99_ms));
+    }
+    let rps = |way| middle(way, |l: &Load| l.rps);
+    report.put("replay_ratio", rps(1) / rps(0));
+    report.put("first_ratio", rps(3) / rps(2));
+    report.put("leased_ratio", rps(4) / rps(2));
+    Ok(report)
+}

@@ -1,0 +1,350 @@
+//! The leased mode: claim, run anything, end.
+//!
+//! # Promise
+//! While the owner lives and its lease is renewed, nobody else runs. Who ends a claim that was
+//! taken over is refused, and is shown what is there instead.
+//! # When it is dropped
+//! A lease that is dropped without an end (a panic, a cancelled caller) leaves the record
+//! uncertain: it may have happened. When the process dies, the same follows after the lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil_core::guard::{
+    Change, Digest, Expect, Fingerprint, Found, Key, Record, Records, Rules, Snapshot, State, Write,
+};
+use counterfoil_core::store::Result;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::flight::Seat;
+use super::{Claim, Entered, Entry, Warden};
+
+/// How a run came to its end.
+#[derive(Debug)]
+pub enum Ended {
+    /// It is recorded.
+    Recorded(Arc<Found>),
+    /// The claim was lost before: this is what is there now.
+    Lost(Option<Arc<Found>>),
+}
+
+/// What came of a run.
+#[derive(Debug, Clone)]
+pub enum End {
+    /// It took effect.
+    Succeeded(Snapshot),
+    /// A business error: it is replayed.
+    Failed(Snapshot),
+    /// A business error that may pass later: not again before this time.
+    Later(Snapshot, Duration),
+}
+
+impl End {
+    /// The state, the answer, and when it may be tried again.
+    pub fn parts(self) -> (State, Snapshot, Option<Duration>) {
+        match self {
+            End::Succeeded(s) => (State::Succeeded, s, None),
+            End::Failed(s) => (State::Failed, s, None),
+            End::Later(s, after) => (State::Retryable, s, Some(after)),
+        }
+    }
+}
+
+/// A claim that its owner keeps alive.
+#[derive(Debug)]
+pub struct Lease {
+    claim: Option<Held>,
+    seat: Option<Seat>,
+    lost: watch::Receiver<bool>,
+}
+
+struct Held {
+    records: Arc<dyn Records>,
+    rules: Arc<Rules>,
+    key: Key,
+    digest: Digest,
+    fingerprint: Fingerprint,
+    fence: i64,
+    attempt: u32,
+    heart: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Held({}, {})", self.key.key(), self.fence)
+    }
+}
+
+/// Claims by a record that others can see.
+struct ByLease<'a> {
+    records: &'a Arc<dyn Records>,
+    rules: &'a Rules,
+}
+
+#[async_trait]
+impl Claim for ByLease<'_> {
+    type Claimed = (i64, u32);
+
+    async fn claim(
+        &self,
+        key: &Key,
+        fingerprint: &Fingerprint,
+        expect: Expect,
+        attempt: u32,
+    ) -> Result<Option<(i64, u32)>> {
+        let write = Write {
+            key: key.clone(),
+            fingerprint: *fingerprint,
+            state: State::Processing,
+            attempt,
+            lease: Some(self.rules.lease),
+            keep: self.rules.keep,
+            retry_in: None,
+            snapshot: None,
+            expect,
+        };
+        let fence = self.records.put(&write).await?;
+        Ok(fence.map(|fence| (fence, attempt)))
+    }
+
+    fn claims_are_visible(&self) -> bool {
+        true
+    }
+}
+
+impl Warden {
+    /// Lets a request in, in leased mode.
+    pub async fn enter_leased(
+        &self,
+        key: &Key,
+        fingerprint: &Fingerprint,
+    ) -> Result<Entered<Lease>> {
+        let mode = ByLease {
+            records: self.records(),
+            rules: self.the_rules(),
+        };
+        Ok(match self.enter(key, fingerprint, &mode).await? {
+            Entered::Fresh(Entry { claimed, seat }) => {
+                Entered::Fresh(self.lease(key, fingerprint, claimed, seat))
+            }
+            Entered::Replay(found) => Entered::Replay(found),
+            Entered::InProgress(after) => Entered::InProgress(after),
+            Entered::Conflict => Entered::Conflict,
+            Entered::Uncertain(found) => Entered::Uncertain(found),
+            Entered::Later(after) => Entered::Later(after),
+        })
+    }
+
+    fn lease(
+        &self,
+        key: &Key,
+        fingerprint: &Fingerprint,
+        (fence, attempt): (i64, u32),
+        seat: Seat,
+    ) -> Lease {
+        let digest = key.digest();
+        let (tell, lost) = watch::channel(false);
+        let heart = tokio::spawn(beat(
+            Arc::clone(self.records()),
+            digest,
+            fence,
+            self.the_rules().lease,
+            tell,
+        ));
+        Lease {
+            claim: Some(Held {
+                records: Arc::clone(self.records()),
+                rules: Arc::clone(self.the_rules()),
+                key: key.clone(),
+                digest,
+                fingerprint: *fingerprint,
+                fence,
+                attempt,
+                heart,
+            }),
+            seat: Some(seat),
+            lost,
+        }
+    }
+}
+
+/// Renews the lease until it is told otherwise or the claim is gone.
+async fn beat(
+    records: Arc<dyn Records>,
+    digest: Digest,
+    fence: i64,
+    lease: Duration,
+    tell: watch::Sender<bool>,
+) {
+    let mut ticks = tokio::time::interval(lease / 3);
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        match records
+            .change(&digest, fence, &Change::Heartbeat { lease })
+            .await
+        {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::warn!(%digest, fence, "the claim was taken over while its owner was still at work");
+                tell.send_replace(true);
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(error = error.one_line(), %digest, "cannot renew a lease of the guard");
+            }
+        }
+    }
+}
+
+impl Lease {
+    /// The number of this claim, for whoever is called: it grows with every claim of the key, so
+    /// that a late call of a former owner can be told from that of the present one.
+    pub fn fence(&self) -> i64 {
+        self.claim.as_ref().map_or(0, |c| c.fence)
+    }
+
+    /// Which run of this request it is.
+    pub fn attempt(&self) -> u32 {
+        self.claim.as_ref().map_or(0, |c| c.attempt)
+    }
+
+    /// Returns when the claim was taken over. What is still to be done should not be done.
+    pub async fn lost(&self) {
+        let mut lost = self.lost.clone();
+        if lost.wait_for(|l| *l).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Records how it came out.
+    pub async fn end(mut self, end: End) -> Result<Ended> {
+        let Some(held) = self.claim.take() else {
+            return Ok(Ended::Lost(None));
+        };
+        held.heart.abort();
+        let (state, snapshot, retry_in) = end.parts();
+        let change = Change::End {
+            state,
+            snapshot: Some(snapshot.clone()),
+            keep: held.rules.keep,
+            retry_in,
+        };
+        let recorded = held.records.change(&held.digest, held.fence, &change).await;
+        let seat = self.seat.take();
+        match recorded {
+            Ok(true) => {
+                let found = Arc::new(held.as_found(state, snapshot, retry_in));
+                if let Some(seat) = seat {
+                    seat.land(Some(Arc::clone(&found)));
+                }
+                Ok(Ended::Recorded(found))
+            }
+            Ok(false) => {
+                let there = held.records.look(&held.digest).await?.map(Arc::new);
+                metrics::counter!(
+                    "counterfoil_guard_fenced_total",
+                    "business_type" => held.key.business_type().to_owned()
+                )
+                .increment(1);
+                Ok(Ended::Lost(there))
+            }
+            // The record stays "processing" until its lease is over, and is uncertain then.
+            Err(error) => Err(error),
+        }
+    }
+
+    /// It certainly did not happen: the next request runs.
+    pub async fn release(mut self) -> Result<bool> {
+        self.settle(&Change::Release).await
+    }
+
+    /// It may have happened.
+    pub async fn doubt(mut self) -> Result<bool> {
+        self.settle(&Change::Doubt).await
+    }
+
+    async fn settle(&mut self, change: &Change) -> Result<bool> {
+        let Some(held) = self.claim.take() else {
+            return Ok(false);
+        };
+        held.heart.abort();
+        held.records.change(&held.digest, held.fence, change).await
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(held) = self.claim.take() else {
+            return;
+        };
+        held.heart.abort();
+        let seat = self.seat.take();
+        // Without a runtime the lease runs out, and the record is uncertain then.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let doubt = held
+                    .records
+                    .change(&held.digest, held.fence, &Change::Doubt)
+                    .await;
+                if let Err(error) = doubt {
+                    tracing::warn!(
+                        error = error.one_line(),
+                        "cannot mark a request as uncertain: its lease will run out"
+                    );
+                }
+                drop(seat);
+            });
+        }
+    }
+}
+
+impl Held {
+    /// The record as it must be now, to be shared with those who wait.
+    fn as_found(&self, state: State, snapshot: Snapshot, retry_in: Option<Duration>) -> Found {
+        recorded(
+            &self.key,
+            self.fingerprint,
+            self.fence,
+            self.attempt,
+            &self.rules,
+            (state, snapshot, retry_in),
+        )
+    }
+}
+
+/// A record that was just written, without reading it again.
+pub fn recorded(
+    key: &Key,
+    fingerprint: Fingerprint,
+    fence: i64,
+    attempts: u32,
+    rules: &Rules,
+    (state, snapshot, retry_in): (State, Snapshot, Option<Duration>),
+) -> Found {
+    let now = chrono::Utc::now();
+    let after = |d: Duration| {
+        chrono::TimeDelta::from_std(d)
+            .ok()
+            .and_then(|d| now.checked_add_signed(d))
+            .unwrap_or(chrono::DateTime::<chrono::Utc>::MAX_UTC)
+    };
+    Found {
+        now,
+        record: Record {
+            key: key.clone(),
+            fingerprint,
+            state,
+            fence,
+            attempts,
+            lease_until: None,
+            retry_at: retry_in.map(after),
+            expires_at: after(rules.keep),
+            created_at: now,
+            updated_at: now,
+            snapshot: Some(snapshot),
+        },
+    }
+}

@@ -1,0 +1,167 @@
+//! Answers: what is recorded of them, and how they are given again.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use counterfoil::guard::End;
+use counterfoil_core::guard::Snapshot;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+
+use super::policy::Policy;
+use crate::Problem;
+
+/// Says that an answer is a repetition.
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// How one answer is recorded, whatever its status: put it into the response's extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recording {
+    /// It took effect; the answer is replayed.
+    Succeeded,
+    /// A business error: the business rows are taken back, the answer is replayed.
+    Failed,
+    /// A business error that may pass later: the same request runs again after this time.
+    Later(Duration),
+    /// Nothing happened: the key stays free.
+    Released,
+    /// It may have happened. In transactional mode everything is rolled back.
+    Uncertain,
+}
+
+/// Whether errors of the server leave doubt, or were rolled back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effects {
+    RolledBack,
+    Anywhere,
+}
+
+/// How an answer is recorded: as it says itself, or by its status.
+pub(super) fn judge(response: &Response, policy: &Policy, effects: Effects) -> Recording {
+    if let Some(said) = response.extensions().get::<Recording>() {
+        return *said;
+    }
+    let status = response.status();
+    if policy.final_errors.contains(&status) {
+        return Recording::Failed;
+    }
+    if status.is_server_error() {
+        return match effects {
+            Effects::RolledBack => Recording::Released,
+            Effects::Anywhere if policy.harmless.contains(&status) => Recording::Released,
+            Effects::Anywhere => Recording::Uncertain,
+        };
+    }
+    if policy.not_recorded.contains(&status) {
+        return Recording::Released;
+    }
+    if status.is_client_error() {
+        return Recording::Failed;
+    }
+    Recording::Succeeded
+}
+
+/// What is to be recorded for an answer that is over.
+pub(super) fn end(recording: Recording, snapshot: Snapshot) -> Option<End> {
+    match recording {
+        Recording::Succeeded => Some(End::Succeeded(snapshot)),
+        Recording::Failed => Some(End::Failed(snapshot)),
+        Recording::Later(after) => Some(End::Later(snapshot, after)),
+        Recording::Released | Recording::Uncertain => None,
+    }
+}
+
+/// Takes a copy of an answer. A body that is streamed, or too large, is not copied and not
+/// waited for.
+pub(super) async fn capture(
+    response: Response,
+    limit: usize,
+) -> Result<(Response, Snapshot), axum::Error> {
+    let (parts, body) = response.into_parts();
+    let mut snapshot = Snapshot {
+        status: parts.status.as_u16(),
+        headers: kept_headers(&parts.headers),
+        body: None,
+    };
+    let size = body.size_hint().exact();
+    let fits = size.is_some_and(|n| usize::try_from(n).is_ok_and(|n| n <= limit));
+    if !fits || is_event_stream(&parts.headers) {
+        return Ok((Response::from_parts(parts, body), snapshot));
+    }
+    let bytes = body.collect().await?.to_bytes();
+    snapshot.body = Some(bytes.clone());
+    Ok((Response::from_parts(parts, Body::from(bytes)), snapshot))
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .is_some_and(|v| v.starts_with("text/event-stream"))
+}
+
+/// Headers that belong to the answer, and not to the connection, the moment or the first caller's
+/// session.
+fn kept_headers(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+    const DROPPED: &[HeaderName] = &[
+        header::SET_COOKIE,
+        header::DATE,
+        header::CONNECTION,
+        header::PROXY_AUTHENTICATE,
+        header::PROXY_AUTHORIZATION,
+        header::TE,
+        header::TRAILER,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+        header::CONTENT_LENGTH,
+        header::CACHE_CONTROL,
+    ];
+    let named: Vec<String> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .map(|n| n.trim().to_ascii_lowercase())
+        .collect();
+    headers
+        .iter()
+        .filter(|(name, _)| {
+            !DROPPED.contains(name)
+                && name.as_str() != "keep-alive"
+                && !named.iter().any(|n| n == name.as_str())
+        })
+        .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
+        .collect()
+}
+
+/// The stored answer, to be given again.
+pub(super) fn replay(snapshot: Option<&Snapshot>) -> Response {
+    use axum::response::IntoResponse as _;
+    let Some(snapshot) = snapshot else {
+        return marked(Problem::not_kept(0).into_response());
+    };
+    let Some(body) = snapshot.body.clone() else {
+        return marked(Problem::not_kept(snapshot.status).into_response());
+    };
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() =
+        StatusCode::from_u16(snapshot.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in &snapshot.headers {
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(name.as_bytes()),
+            HeaderValue::from_bytes(value),
+        ) {
+            response.headers_mut().append(name, value);
+        }
+    }
+    marked(response)
+}
+
+fn marked(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

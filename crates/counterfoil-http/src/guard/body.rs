@@ -1,0 +1,101 @@
+//! The request's body, and the fingerprint of a request.
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use counterfoil_core::guard::{Fingerprint, FingerprintBuilder, canonical};
+use http::request::Parts;
+use http::{HeaderMap, header};
+use http_body_util::BodyExt as _;
+
+use super::policy::Policy;
+use crate::Problem;
+
+/// Reads a body to its end, or refuses it. Never a part of it.
+pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let said = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.parse::<usize>().ok());
+    if said.is_some_and(|n| n > limit) {
+        return Err(Problem::too_large(limit));
+    }
+    let mut body = body;
+    let mut all = BytesMut::with_capacity(said.unwrap_or(0));
+    while let Some(frame) = body.frame().await {
+        let frame = frame
+            .map_err(|_| Problem::payload_malformed("The body ended before it was complete."))?;
+        if let Ok(data) = frame.into_data() {
+            if all.len() + data.len() > limit {
+                return Err(Problem::too_large(limit));
+            }
+            all.extend_from_slice(&data);
+        }
+    }
+    Ok(all.freeze())
+}
+
+/// What the request asks for: method, path, query and body.
+pub(super) async fn fingerprint(
+    parts: &Parts,
+    body: &Bytes,
+    policy: &Policy,
+) -> Result<Fingerprint, Problem> {
+    let target = FingerprintBuilder::new()
+        .part(parts.method.as_str().as_bytes())
+        .part(parts.uri.path().as_bytes())
+        .part(parts.uri.query().unwrap_or_default().as_bytes());
+    let kind = parts
+        .headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
+    if let Ok(boundary) = multer::parse_boundary(kind) {
+        return of_parts(target, body, boundary).await;
+    }
+    if policy.canonical_json && is_json(kind) && !body.is_empty() {
+        let text = canonical::text_of(body, &policy.ignored_fields)
+            .map_err(|e| Problem::payload_malformed(format!("The JSON cannot be used: {e}.")))?;
+        return Ok(target.part(b"json").part(text.as_bytes()).finish());
+    }
+    Ok(target.part(b"bytes").part(body).finish())
+}
+
+fn is_json(kind: &str) -> bool {
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+        || essence.to_ascii_lowercase().ends_with("+json")
+}
+
+/// The parts, not the boundary: a client that sends a form again makes a new one.
+async fn of_parts(
+    target: FingerprintBuilder,
+    body: &Bytes,
+    boundary: String,
+) -> Result<Fingerprint, Problem> {
+    let whole = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(body.clone())]);
+    let mut form = multer::Multipart::new(whole, boundary);
+    let mut hash = target.part(b"multipart");
+    loop {
+        let field = form.next_field().await.map_err(not_a_form)?;
+        let Some(field) = field else {
+            return Ok(hash.finish());
+        };
+        let about = [
+            field.name().unwrap_or_default().to_owned(),
+            field.file_name().unwrap_or_default().to_owned(),
+            field
+                .content_type()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+        ];
+        let content = field.bytes().await.map_err(not_a_form)?;
+        for part in &about {
+            hash = hash.part(part.as_bytes());
+        }
+        hash = hash.part(&content);
+    }
+}
+
+fn not_a_form(error: multer::Error) -> Problem {
+    Problem::payload_malformed(format!("The form cannot be read: {error}."))
+}

@@ -1,0 +1,231 @@
+//! Errors as RFC 9457 problem documents with stable types.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+/// One kind of problem. Its type never changes: clients may rely on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    status: StatusCode,
+    name: &'static str,
+    title: &'static str,
+    detail: String,
+    retry_after: Option<Duration>,
+    original_status: Option<u16>,
+    help: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original_status: Option<u16>,
+}
+
+impl Problem {
+    pub(crate) fn new(
+        status: StatusCode,
+        name: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            status,
+            name,
+            title,
+            detail: detail.into(),
+            retry_after: None,
+            original_status: None,
+            help: None,
+        }
+    }
+
+    pub(crate) fn key_missing(header: &str) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "key-missing",
+            "Idempotency key is missing",
+            format!(
+                "This operation requires the header {header} with a key that is unique to the request."
+            ),
+        )
+    }
+
+    pub(crate) fn key_malformed(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "key-malformed",
+            "Idempotency key cannot be used",
+            detail,
+        )
+    }
+
+    pub(crate) fn payload_malformed(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "payload-malformed",
+            "Request body cannot be read",
+            detail,
+        )
+    }
+
+    pub(crate) fn caller_unknown() -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "caller-unknown",
+            "Caller is not known",
+            "An idempotency key belongs to a caller, and this request does not say whose it is.",
+        )
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "payload-too-large",
+            "Request body is too large",
+            format!("Guarded requests may have at most {limit} bytes."),
+        )
+    }
+
+    pub(crate) fn conflict() -> Self {
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "key-reused",
+            "Idempotency key was used for another request",
+            "The same key came with another method, path, query or body. Use a new key for a new request.",
+        )
+    }
+
+    pub(crate) fn in_progress(after: Duration) -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "in-progress",
+            "A request with this key is in progress",
+            "Send the same request again later: it will get the answer of the first one.",
+        )
+        .retry_after(after)
+    }
+
+    pub(crate) fn uncertain(after: Duration) -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "outcome-uncertain",
+            "It is not known whether the request took effect",
+            "It is being found out. Send the same request again later; do not use a new key.",
+        )
+        .retry_after(after)
+    }
+
+    pub(crate) fn later(after: Duration) -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "retry-later",
+            "The request cannot succeed yet",
+            "Send the same request again after the time that Retry-After says.",
+        )
+        .retry_after(after)
+    }
+
+    pub(crate) fn not_kept(original_status: u16) -> Self {
+        let mut problem = Self::new(
+            StatusCode::GONE,
+            "result-not-kept",
+            "The request was completed, and its answer was not kept",
+            "It took effect once. Its answer was too large, or streamed, and cannot be given again.",
+        );
+        problem.original_status = Some(original_status);
+        problem
+    }
+
+    pub(crate) fn unavailable() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "guard-unavailable",
+            "The request could not be guarded",
+            "Nothing is known to have happened. Send the same request again with the same key.",
+        )
+        .retry_after(Duration::from_secs(1))
+    }
+
+    pub(crate) fn internal(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "The request failed",
+            detail,
+        )
+    }
+
+    pub(crate) fn timed_out() -> Self {
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "timed-out",
+            "The request took too long",
+            "Send the same request again with the same key.",
+        )
+        .retry_after(Duration::from_secs(1))
+    }
+
+    /// When to come again.
+    #[must_use]
+    pub fn retry_after(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self
+    }
+
+    /// Where the reader finds more.
+    #[must_use]
+    pub fn help(mut self, url: impl Into<String>) -> Self {
+        self.help = Some(url.into());
+        self
+    }
+
+    /// The HTTP status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The stable type.
+    pub fn type_uri(&self) -> String {
+        format!("urn:counterfoil:problem:{}", self.name)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let document = Document {
+            r#type: self.type_uri(),
+            title: self.title,
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            original_status: self.original_status,
+        };
+        let body = serde_json::to_vec(&document).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(after) = self.retry_after {
+            // A part of a second is a second: "come at once" is not what is meant.
+            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        if let Some(help) = self.help
+            && let Ok(link) = HeaderValue::from_str(&format!("<{help}>; rel=\"describedby\""))
+        {
+            headers.insert(header::LINK, link);
+        }
+        response
+    }
+}

@@ -1,0 +1,262 @@
+//! Leased mode: claim, run anything, record how it came out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil::guard::{End, Ended, Entered, Reconciler, Record, Verdict};
+use counterfoil::{Fingerprint, Key, Rules};
+use counterfoil_core::BoxError;
+use counterfoil_core::guard::{Change, Snapshot};
+use counterfoil_http::Policy;
+use http::StatusCode;
+use serde_json::json;
+
+use crate::app::{App, pay, quick};
+use crate::database::{Scratch, TestDb};
+
+fn app<D: TestDb>(scratch: Scratch<D>) -> App<D> {
+    App::leased(scratch, quick(), Policy::new())
+}
+
+pub(crate) async fn case_04_leased_a_repeat_gets_the_same_bytes<D: TestDb>(scratch: Scratch<D>) {
+    let app = app(scratch);
+
+    let first = app.pay("k", json!({"amount": 7})).await;
+    let again = app.pay("k", json!({"amount": 7})).await;
+
+    assert_eq!(
+        (first.status, first.replayed(), again.replayed()),
+        (200, false, true)
+    );
+    assert_eq!(first.body, again.body);
+    assert_eq!((app.runs(), app.effects().await), (1, 1));
+}
+
+pub(crate) async fn case_07_another_payload_meanwhile_is_refused_at_once<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let app = app(scratch);
+    let first = app.spawn(pay("k", json!({"do": "wait"})));
+    app.arrived(1).await;
+
+    let other = app.pay("k", json!({"amount": 8})).await;
+    app.shared.go.add_permits(1);
+
+    assert_eq!(other.status, 422);
+    assert_eq!(first.await.unwrap().status, 200);
+}
+
+pub(crate) async fn case_14_leased_the_handler_finishes_when_the_caller_goes_away<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let app = app(scratch);
+    let body = json!({"amount": 7, "do": "wait"});
+    let first = app.spawn(pay("k", body.clone()));
+    app.arrived(1).await;
+
+    first.abort();
+    app.shared.go.add_permits(1);
+    let again = app.pay("k", body).await;
+
+    assert_eq!((again.status, again.replayed(), app.runs()), (200, true, 1));
+}
+
+pub(crate) async fn case_18_an_error_of_the_server_leaves_uncertainty<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let app = app(scratch);
+
+    let first = app.pay("k", json!({"do": "500"})).await;
+    let again = app.pay("k", json!({"do": "500"})).await;
+
+    assert_eq!(first.status, 500);
+    assert_eq!(
+        (again.status, again.problem().as_str()),
+        (409, "outcome-uncertain")
+    );
+    assert_eq!(app.runs(), 1);
+}
+
+pub(crate) async fn case_18_a_harmless_error_runs_again_and_a_final_one_is_replayed<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let policy = Policy::new()
+        .harmless([StatusCode::SERVICE_UNAVAILABLE])
+        .final_errors([StatusCode::NOT_IMPLEMENTED]);
+    let app = App::leased(scratch, quick(), policy);
+
+    for _ in 0..2 {
+        let harmless = app.pay("h", json!({"do": "503"})).await;
+        assert_eq!((harmless.status, harmless.replayed()), (503, false));
+    }
+    let last = app.pay("f", json!({"do": "501"})).await;
+    let again = app.pay("f", json!({"do": "501"})).await;
+
+    assert_eq!(
+        (last.status, again.status, again.replayed()),
+        (501, 501, true)
+    );
+    assert_eq!(app.runs(), 3);
+}
+
+pub(crate) async fn case_23_a_stale_owner_gets_the_winners_answer<D: TestDb>(scratch: Scratch<D>) {
+    let app = app(scratch);
+    let key = Key::new("alice", "http", "k").unwrap();
+    let asked = Fingerprint([1; 32]);
+    let Entered::Fresh(first) = app.guard.enter_leased(&key, &asked).await.unwrap() else {
+        panic!("not fresh")
+    };
+
+    // The lease was lost, and somebody found out that nothing had happened.
+    let released = app
+        .guard
+        .records()
+        .change(&key.digest(), first.fence(), &Change::Release)
+        .await;
+    // A rival in another process.
+    let rival = counterfoil::Guard::<D>::new(&app.shared.pool, quick()).unwrap();
+    let Entered::Fresh(second) = rival.enter_leased(&key, &asked).await.unwrap() else {
+        panic!("not fresh")
+    };
+    assert!(released.unwrap() && second.fence() > first.fence());
+    let won = second
+        .end(End::Succeeded(Snapshot::json(&"second").unwrap()))
+        .await;
+    let late = first
+        .end(End::Succeeded(Snapshot::json(&"first").unwrap()))
+        .await;
+
+    assert!(matches!(won, Ok(Ended::Recorded(_))));
+    let Ok(Ended::Lost(Some(there))) = late else {
+        panic!("a stale owner was believed")
+    };
+    assert_eq!(
+        there.record.snapshot,
+        Some(Snapshot::json(&"second").unwrap())
+    );
+}
+
+pub(crate) async fn case_24_a_handler_longer_than_its_lease_stays_exclusive<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let rules = Rules {
+        lease: Duration::from_millis(900),
+        ..quick()
+    };
+    let app = App::leased(scratch, rules.clone(), Policy::new());
+    let body = json!({"amount": 7, "do": "wait"});
+    let first = app.spawn(pay("k", body.clone()));
+    app.arrived(1).await;
+    let found = app.guard.records().stuck(Duration::ZERO, 10).await.unwrap();
+    assert_eq!(found, vec![]);
+
+    // Three leases, by the database's clock.
+    let key = Key::new("alice", "http", "k").unwrap();
+    let begun = app
+        .guard
+        .records()
+        .look(&key.digest())
+        .await
+        .unwrap()
+        .unwrap()
+        .now;
+    loop {
+        let found = app
+            .guard
+            .records()
+            .look(&key.digest())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(found.state(), counterfoil::guard::State::Processing);
+        if found.now - begun > chrono::TimeDelta::milliseconds(2_700) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    app.shared.go.add_permits(1);
+
+    assert_eq!(first.await.unwrap().status, 200);
+    assert!(app.pay("k", body).await.replayed());
+    assert_eq!(app.runs(), 1);
+}
+
+pub(crate) async fn case_38_in_overwrite_mode_the_older_is_fenced_off<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let app = App::leased(scratch, quick().overwrite(), Policy::new());
+    let older = app.spawn(pay("k", json!({"amount": 1, "do": "wait"})));
+    app.arrived(1).await;
+
+    let newer = app.pay("k", json!({"amount": 2})).await;
+    app.shared.go.add_permits(1);
+    let older = older.await.unwrap();
+
+    assert_eq!((newer.status, newer.replayed()), (200, false));
+    assert_eq!((older.replayed(), &older.body), (true, &newer.body));
+    let again = app.pay("k", json!({"amount": 2})).await;
+    assert_eq!(again.body, newer.body);
+}
+
+struct Says(Verdict);
+
+#[async_trait]
+impl Reconciler for Says {
+    async fn did_it_happen(&self, _record: &Record) -> Result<Verdict, BoxError> {
+        Ok(self.0.clone())
+    }
+}
+
+pub(crate) async fn a_panic_leaves_uncertainty_and_a_check_settles_it<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let app = app(scratch);
+    let body = json!({"do": "panic"});
+    for key in ["happened", "not"] {
+        assert_eq!(app.pay(key, body.clone()).await.status, 500);
+        let doubt = app.pay(key, body.clone()).await;
+        assert_eq!(doubt.problem(), "outcome-uncertain");
+    }
+    let at_once = Rules {
+        lease: Duration::from_nanos(1),
+        alert_age: Duration::from_nanos(1),
+        reconcile_age: Duration::from_nanos(1),
+        ..Rules::default()
+    };
+    let answer = Snapshot {
+        status: 200,
+        headers: vec![("content-type".into(), b"text/plain".to_vec())],
+        body: Some("it did".into()),
+    };
+    let unknown =
+        app.guard
+            .reconcile()
+            .check("http", at_once.clone(), Arc::new(Says(Verdict::Unknown)));
+    assert_eq!(unknown.round().await.unwrap().left, 2);
+    let happened = Arc::new(Says(Verdict::Happened(answer)));
+
+    // Only the first key is settled: the other is released afterwards.
+    let found = app.guard.records().stuck(Duration::ZERO, 10).await.unwrap();
+    assert_eq!(found.len(), 2);
+    app.guard
+        .forget(&Key::new("alice", "http", "not").unwrap())
+        .await
+        .unwrap();
+    let round = app
+        .guard
+        .reconcile()
+        .check("http", at_once, happened)
+        .round()
+        .await
+        .unwrap();
+
+    assert_eq!((round.settled, round.released, round.left), (1, 0, 0));
+    let replay = app.pay("happened", body.clone()).await;
+    assert_eq!(
+        (replay.status, replay.replayed(), &replay.body[..]),
+        (200, true, &b"it did"[..])
+    );
+    assert_eq!(app.pay("not", body).await.status, 500);
+    assert_eq!(app.runs(), 3);
+}

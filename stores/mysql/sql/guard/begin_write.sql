@@ -1,0 +1,5 @@
+COMMIT AND NO CHAIN NO RELEASE;
+SET @counterfoil_patience = @@SESSION.innodb_lock_wait_timeout;
+SET SESSION innodb_lock_wait_timeout = 1;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+START TRANSACTION READ WRITE

@@ -1,0 +1,2 @@
+COMMIT AND NO CHAIN NO RELEASE;
+SET SESSION innodb_lock_wait_timeout = @counterfoil_patience

@@ -1,0 +1,2 @@
+-- Digest.
+DELETE FROM counterfoil_guard WHERE digest = ?

@@ -1,0 +1,3 @@
+-- Digest, fence.
+DELETE FROM counterfoil_guard
+WHERE digest = ? AND fence = ? AND state IN ('processing', 'uncertain')

@@ -1,0 +1,2 @@
+ROLLBACK AND NO CHAIN NO RELEASE;
+SET SESSION innodb_lock_wait_timeout = @counterfoil_patience

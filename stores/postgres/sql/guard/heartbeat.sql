@@ -1,0 +1,4 @@
+-- $1 digest, $2 fence, $3 lease in microseconds.
+UPDATE counterfoil_guard
+SET lease_until = now() + $3 * interval '1 microsecond', updated_at = now()
+WHERE digest = $1 AND fence = $2 AND state = 'processing'

@@ -1,0 +1,429 @@
+//! Records of the guard, and claims inside the application's transaction.
+//!
+//! # How a key is claimed in a transaction
+//! One message to the server takes a lock on the key, looks again whether the record is still as it
+//! was seen, and begins the transaction; the record itself is written at the end, finished. A lock
+//! of this kind ends with its transaction, whatever happens to the process. When the lock is taken
+//! or the record has changed, the message fails *before* its BEGIN, so that the connection is not
+//! left inside a broken transaction.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil_core::guard::{
+    Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
+    Snapshot, State, Write,
+};
+use counterfoil_core::store::{Result, StoreError};
+use sqlx::postgres::{PgConnection, PgPool, PgRow};
+use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
+
+use crate::classify;
+
+/// The central table.
+pub const GUARD_TABLE: &str = "counterfoil_guard";
+
+/// Records in a table of a PostgreSQL database.
+#[derive(Clone)]
+pub struct PostgresGuard {
+    pub(crate) pool: PgPool,
+    sql: Arc<Statements>,
+}
+
+struct Statements {
+    table: String,
+    look: Arc<str>,
+    insert: Arc<str>,
+    swap: Arc<str>,
+    heartbeat: Arc<str>,
+    end: Arc<str>,
+    doubt: Arc<str>,
+    release: Arc<str>,
+    forget: Arc<str>,
+    list: Arc<str>,
+    stuck: Arc<str>,
+    stats: Arc<str>,
+    purge: Arc<str>,
+}
+
+impl PostgresGuard {
+    /// The central table, over the application's own pool.
+    pub fn new(pool: PgPool) -> Self {
+        Self::with_name(pool, GUARD_TABLE)
+    }
+
+    /// A table of one domain. Its name is letters, digits and `_`, with a schema in front or
+    /// without.
+    pub fn table(pool: PgPool, name: &str) -> Result<Self> {
+        check_table(name)?;
+        Ok(Self::with_name(pool, name))
+    }
+
+    fn with_name(pool: PgPool, name: &str) -> Self {
+        let of = |sql: &str| -> Arc<str> { renamed(sql, name).into() };
+        let sql = Statements {
+            table: name.to_owned(),
+            look: of(include_str!("../sql/guard/look.sql")),
+            insert: of(include_str!("../sql/guard/insert.sql")),
+            swap: of(include_str!("../sql/guard/swap.sql")),
+            heartbeat: of(include_str!("../sql/guard/heartbeat.sql")),
+            end: of(include_str!("../sql/guard/end.sql")),
+            doubt: of(include_str!("../sql/guard/doubt.sql")),
+            release: of(include_str!("../sql/guard/release.sql")),
+            forget: of(include_str!("../sql/guard/forget.sql")),
+            list: of(include_str!("../sql/guard/list.sql")),
+            stuck: of(include_str!("../sql/guard/stuck.sql")),
+            stats: of(include_str!("../sql/guard/stats.sql")),
+            purge: of(include_str!("../sql/guard/purge.sql")),
+        };
+        Self {
+            pool,
+            sql: Arc::new(sql),
+        }
+    }
+
+    /// The statements that create a table of one domain.
+    pub fn print_table(name: &str) -> Result<String> {
+        check_table(name)?;
+        Ok(renamed(include_str!("../migrations/0002_guard.sql"), name))
+    }
+
+    /// Claims a key and begins the application's transaction. `None` when another request with
+    /// this key is under way, or when the record is not as expected any more: look again.
+    pub async fn begin(
+        &self,
+        key: &Key,
+        expect: Expect,
+    ) -> Result<Option<Transaction<'static, Postgres>>> {
+        let digest = key.digest();
+        let seen = format!(
+            "SELECT FROM {} WHERE digest = decode('{digest}', 'hex')",
+            self.sql.table
+        );
+        let as_expected = match expect {
+            Expect::Absent => format!("NOT EXISTS ({seen})"),
+            Expect::Fence(fence) => format!("EXISTS ({seen} AND fence = {fence})"),
+        };
+        // Everything that is put in is a number, a hash or percent-encoded.
+        let sql = include_str!("../sql/guard/begin.sql")
+            .replace("{key}", &key.encoded())
+            .replace("{session}", &session_name(key))
+            .replace("{table}", &self.sql.table)
+            .replace("{lock}", &digest.number().to_string())
+            .replace("{as_expected}", &as_expected);
+        // A task of its own: the driver does not roll back when its caller goes away in the middle
+        // of this message, and the connection would go back to the pool with the lock.
+        let pool = self.pool.clone();
+        let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(sql)).await });
+        match begun.await.map_err(|e| StoreError::Database(e.into()))? {
+            Ok(tx) => Ok(Some(tx)),
+            // division_by_zero: one of the two conditions was false.
+            Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some("22012") => Ok(None),
+            Err(error) => Err(classify(error)),
+        }
+    }
+
+    /// Takes back what the business has written, and keeps the claim.
+    pub async fn undo(&self, tx: &mut Transaction<'static, Postgres>) -> Result<()> {
+        sqlx::raw_sql("ROLLBACK TO SAVEPOINT counterfoil")
+            .execute(&mut **tx)
+            .await
+            .map_err(classify)?;
+        Ok(())
+    }
+
+    /// Writes the finished record, as the last statement before the commit. It fails when an
+    /// earlier statement failed and its error was swallowed.
+    pub async fn finish(
+        &self,
+        tx: &mut Transaction<'static, Postgres>,
+        write: &Write,
+    ) -> Result<bool> {
+        Ok(self.put_on(tx, write).await?.is_some())
+    }
+
+    async fn put_on(&self, connection: &mut PgConnection, write: &Write) -> Result<Option<i64>> {
+        let digest = write.key.digest();
+        let (sql, prior) = match write.expect {
+            Expect::Absent => (&self.sql.insert, None),
+            Expect::Fence(fence) => (&self.sql.swap, Some(fence)),
+        };
+        let (status, headers, body) = columns(write.snapshot.as_ref());
+        let mut query = sqlx::query_as::<_, (i64,)>(AssertSqlSafe(Arc::clone(sql)))
+            .bind(digest.as_bytes())
+            .bind(micros(write.keep))
+            .bind(write.lease.map(micros))
+            .bind(write.retry_in.map(micros))
+            .bind(attempts(write.attempt))
+            .bind(status)
+            .bind(write.state.as_str())
+            .bind(write.key.scope())
+            .bind(write.key.business_type())
+            .bind(write.key.key())
+            .bind(write.fingerprint.as_bytes())
+            .bind(headers)
+            .bind(body);
+        if let Some(prior) = prior {
+            query = query.bind(prior);
+        }
+        let fence = query.fetch_optional(connection).await.map_err(classify)?;
+        Ok(fence.map(|(n,)| n))
+    }
+}
+
+#[async_trait]
+impl Records for PostgresGuard {
+    async fn look(&self, digest: &Digest) -> Result<Option<Found>> {
+        sqlx::query(AssertSqlSafe(Arc::clone(&self.sql.look)))
+            .bind(digest.as_bytes())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(classify)?
+            .map(|row| found(&row))
+            .transpose()
+    }
+
+    async fn put(&self, write: &Write) -> Result<Option<i64>> {
+        let mut connection = self.pool.acquire().await.map_err(classify)?;
+        self.put_on(&mut connection, write).await
+    }
+
+    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
+        let statement = match change {
+            Change::Heartbeat { .. } => &self.sql.heartbeat,
+            Change::End { .. } => &self.sql.end,
+            Change::Doubt => &self.sql.doubt,
+            Change::Release => &self.sql.release,
+        };
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(statement)))
+            .bind(digest.as_bytes())
+            .bind(fence);
+        let query = match change {
+            Change::Heartbeat { lease } => query.bind(micros(*lease)),
+            Change::End {
+                state,
+                snapshot,
+                keep,
+                retry_in,
+            } => {
+                let (status, headers, body) = columns(snapshot.as_ref());
+                query
+                    .bind(state.as_str())
+                    .bind(status)
+                    .bind(headers)
+                    .bind(body)
+                    .bind(micros(*keep))
+                    .bind(retry_in.map(micros))
+            }
+            Change::Doubt | Change::Release => query,
+        };
+        let done = query.execute(&self.pool).await.map_err(classify)?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn forget(&self, digest: &Digest) -> Result<bool> {
+        let done = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql.forget)))
+            .bind(digest.as_bytes())
+            .execute(&self.pool)
+            .await
+            .map_err(classify)?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn list(&self, filter: &RecordFilter) -> Result<Vec<Found>> {
+        let rows = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql.list)))
+            .bind(&filter.business_type)
+            .bind(&filter.scope)
+            .bind(&filter.key)
+            .bind(filter.state.map(State::as_str))
+            .bind(i64::from(filter.page()))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(classify)?;
+        rows.iter().map(found).collect()
+    }
+
+    async fn stuck(&self, idle: Duration, limit: u32) -> Result<Vec<Found>> {
+        let rows = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql.stuck)))
+            .bind(micros(idle))
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(classify)?;
+        rows.iter().map(found).collect()
+    }
+
+    async fn stats(&self) -> Result<Vec<GuardStats>> {
+        let rows = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql.stats)))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(classify)?;
+        rows.iter()
+            .map(stats)
+            .collect::<sqlx::Result<_>>()
+            .map_err(classify)
+    }
+
+    async fn purge(&self, batch: u32) -> Result<u64> {
+        let done = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql.purge)))
+            .bind(i64::from(batch))
+            .execute(&self.pool)
+            .await
+            .map_err(classify)?;
+        Ok(done.rows_affected())
+    }
+}
+
+/// The key as the session's name: at most 60 bytes of the 63 that there are.
+fn session_name(key: &Key) -> String {
+    let mut name = format!("counterfoil:{}", key.encoded());
+    name.truncate(60);
+    // Not in the middle of a `%XX`.
+    if let Some(at) = name.rfind('%').filter(|at| at + 3 > name.len()) {
+        name.truncate(at);
+    }
+    name
+}
+
+/// The name of the table and the names of its indexes, in the place of the central one's.
+fn renamed(sql: &str, name: &str) -> String {
+    const INDEX: &str = "\u{1}";
+    let plain = name.rsplit('.').next().unwrap_or(name);
+    sql.replace("counterfoil_guard_", INDEX)
+        .replace(GUARD_TABLE, name)
+        .replace(INDEX, &format!("{plain}_"))
+}
+
+/// Names over the server's limit are cut silently, and two of them could become one: the longest of
+/// ours has five characters more than the table.
+fn check_table(name: &str) -> Result<()> {
+    let part = |p: &str| {
+        !p.is_empty()
+            && p.len() <= 58
+            && !p.starts_with(|c: char| c.is_ascii_digit())
+            && p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    if name.split('.').count() <= 2 && name.split('.').all(part) {
+        Ok(())
+    } else {
+        Err(StoreError::NotFound(format!(
+            "{name:?} cannot be the name of a table: use at most 58 letters, digits and `_`"
+        )))
+    }
+}
+
+type Columns<'a> = (Option<i16>, Option<String>, Option<&'a [u8]>);
+
+fn columns(snapshot: Option<&Snapshot>) -> Columns<'_> {
+    snapshot.map_or((None, None, None), |s| {
+        (
+            Some(i16::try_from(s.status).unwrap_or_default()),
+            s.headers_text(),
+            s.body.as_deref(),
+        )
+    })
+}
+
+fn found(row: &PgRow) -> Result<Found> {
+    decode(row)
+        .map_err(classify)?
+        .ok_or_else(|| StoreError::Database("a record of the guard cannot be read".into()))
+}
+
+fn decode(row: &PgRow) -> sqlx::Result<Option<Found>> {
+    let status: Option<i16> = row.try_get("status")?;
+    let headers: Option<String> = row.try_get("headers")?;
+    let body: Option<Vec<u8>> = row.try_get("body")?;
+    let (scope, business_type, key): (String, String, String) = (
+        row.try_get("scope")?,
+        row.try_get("business_type")?,
+        row.try_get("key")?,
+    );
+    let key = Key::new(scope, business_type, key);
+    let fingerprint = Fingerprint::from_bytes(row.try_get("fingerprint")?);
+    let state = State::parse(row.try_get("state")?);
+    let (Ok(key), Some(fingerprint), Some(state)) = (key, fingerprint, state) else {
+        return Ok(None);
+    };
+    Ok(Some(Found {
+        now: row.try_get("now")?,
+        record: Record {
+            key,
+            fingerprint,
+            state,
+            fence: row.try_get("fence")?,
+            attempts: row.try_get::<i32, _>("attempts")?.cast_unsigned(),
+            lease_until: row.try_get("lease_until")?,
+            retry_at: row.try_get("retry_at")?,
+            expires_at: row.try_get("expires_at")?,
+            created_at: row.try_get("created_at")?,
+            updated_at: row.try_get("updated_at")?,
+            snapshot: status
+                .map(|s| Snapshot::from_columns(s.cast_unsigned(), headers.as_deref(), body)),
+        },
+    }))
+}
+
+fn stats(row: &PgRow) -> sqlx::Result<GuardStats> {
+    let count = |name| row.try_get::<i64, _>(name).map(i64::cast_unsigned);
+    Ok(GuardStats {
+        business_type: row.try_get("business_type")?,
+        processing: count("processing")?,
+        succeeded: count("succeeded")?,
+        retryable: count("retryable")?,
+        failed: count("failed")?,
+        uncertain: count("uncertain")?,
+        oldest_open_seconds: row.try_get("oldest")?,
+    })
+}
+
+/// At most a century: every date can bear that.
+pub(crate) fn micros(duration: Duration) -> i64 {
+    const CENTURY: i64 = 100 * 365 * 86_400 * 1_000_000;
+    i64::try_from(duration.as_micros()).map_or(CENTURY, |n| n.min(CENTURY))
+}
+
+fn attempts(n: u32) -> i32 {
+    i32::try_from(n).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_tables_are_checked() {
+        for bad in ["", "a b", "1a", "a;b", "a.b.c", ".a", "a.", "ä", "a\"b"] {
+            assert!(check_table(bad).is_err(), "{bad}");
+        }
+        assert!(check_table(&"x".repeat(59)).is_err());
+        assert!(check_table("shop.pay_guard").is_ok());
+    }
+
+    #[test]
+    fn a_table_of_another_schema_has_indexes_without_its_name() {
+        let sql = PostgresGuard::print_table("shop.counterfoil_guard_pay").unwrap_or_default();
+
+        assert!(sql.contains("EXISTS shop.counterfoil_guard_pay ("), "{sql}");
+        assert!(sql.contains("counterfoil_guard_pay_over ON shop.counterfoil_guard_pay ("));
+    }
+
+    #[test]
+    fn the_longest_key_fits_into_the_name_of_a_session() {
+        for raw in [
+            "ä".repeat(127),
+            "x".repeat(255),
+            format!("x{}", "ä".repeat(50)),
+        ] {
+            let Ok(key) = Key::new("", "t", raw) else {
+                continue;
+            };
+            let name = session_name(&key);
+
+            assert!(name.len() <= 60 && name.len() > 56, "{name}");
+            let last = name.rfind('%').unwrap_or_default();
+            assert!(name[last..].len() >= 3, "{name}");
+        }
+    }
+}

@@ -1,0 +1,2 @@
+-- ?1 digest.
+DELETE FROM counterfoil_guard WHERE digest = ?1
