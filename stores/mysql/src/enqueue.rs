@@ -58,7 +58,7 @@ pub async fn check_before_commit(tx: &mut Transaction<'_, MySql>) -> Result<()> 
     }
 }
 
-fn number(error: &sqlx::Error) -> Option<u16> {
+pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
     let database = error.as_database_error()?;
     Some(database.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }

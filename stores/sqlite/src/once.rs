@@ -1,0 +1,86 @@
+//! One-time tokens, and locks that run out.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil_core::guard::{Consumed, Locks, Token, Tokens};
+use counterfoil_core::message::check_name;
+use counterfoil_core::store::Result;
+
+use crate::guard::{SqliteGuard, clock, millis};
+use crate::classify;
+
+#[async_trait]
+impl Tokens for SqliteGuard {
+    async fn issue(&self, owner: &str, ttl: Duration) -> Result<Token> {
+        check_name("owner", owner)?;
+        let token = Token::random()?;
+        sqlx::query(include_str!("../sql/once/issue.sql"))
+            .bind(token.digest().as_bytes())
+            .bind(owner)
+            .bind(millis(ttl))
+            .execute(&self.pool)
+            .await
+            .map_err(classify)?;
+        Ok(token)
+    }
+
+    async fn consume(&self, token: &Token, owner: &str) -> Result<Consumed> {
+        let done = sqlx::query(include_str!("../sql/once/consume.sql"))
+            .bind(token.digest().as_bytes())
+            .bind(owner)
+            .execute(&self.pool)
+            .await
+            .map_err(classify)?;
+        Ok(match done.rows_affected() {
+            1 => Consumed::Won,
+            _ => Consumed::Refused,
+        })
+    }
+
+    async fn purge(&self, batch: u32) -> Result<u64> {
+        let done = sqlx::query(include_str!("../sql/once/purge.sql"))
+            .bind(batch)
+            .execute(&self.pool)
+            .await
+            .map_err(classify)?;
+        Ok(done.rows_affected())
+    }
+}
+
+#[async_trait]
+impl Locks for SqliteGuard {
+    async fn acquire(&self, name: &str, lease: Duration) -> Result<Option<i64>> {
+        check_name("lock", name)?;
+        // To the end: SQLite commits when the last row was asked for, and only then it may fail.
+        let fences = sqlx::query_scalar(include_str!("../sql/once/acquire.sql"))
+            .bind(name)
+            .bind(millis(lease))
+            .bind(clock())
+            .fetch_all(&self.pool)
+            .await
+            .map_err(classify)?;
+        Ok(fences.first().copied())
+    }
+
+    async fn renew(&self, name: &str, fence: i64, lease: Duration) -> Result<bool> {
+        let done = sqlx::query(include_str!("../sql/once/renew.sql"))
+            .bind(name)
+            .bind(fence)
+            .bind(millis(lease))
+            .execute(&self.pool)
+            .await
+            .map_err(classify)?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    async fn release(&self, name: &str, fence: i64) -> Result<bool> {
+        let done = sqlx::query(include_str!("../sql/once/release.sql"))
+            .bind(name)
+            .bind(fence)
+            .execute(&self.pool)
+            .await
+            .map_err(classify)?;
+        Ok(done.rows_affected() == 1)
+    }
+}
