@@ -4,13 +4,19 @@
 //! A test never passes by not running: without its server it fails in CI, and elsewhere it says
 //! loudly that it was skipped and leaves a line in the list of skips.
 
+mod redis;
+
 use std::fs::OpenOptions;
 use std::io::Write as _;
+
+pub use redis::PrivateRedis;
 
 /// The variable that names a PostgreSQL server.
 pub const POSTGRES: &str = "COUNTERFOIL_TEST_POSTGRES_URL";
 /// The variable that names a MySQL or MariaDB server.
 pub const MYSQL: &str = "COUNTERFOIL_TEST_MYSQL_URL";
+/// The variable that names a Redis server.
+pub const REDIS: &str = "COUNTERFOIL_TEST_REDIS_URL";
 /// The variable that names the file to which skipped tests are appended.
 pub const SKIPS: &str = "COUNTERFOIL_TEST_SKIPS";
 
@@ -22,6 +28,14 @@ pub fn postgres() -> Option<String> {
 /// The URL of the MySQL or MariaDB server for tests. Absent: skip the test.
 pub fn mysql() -> Option<String> {
     address(MYSQL, "MySQL or MariaDB")
+}
+
+/// The URL of the Redis server for tests. Absent: skip the test.
+///
+/// Others use it too: take names of your own, and leave theirs alone. A test that stops, kills or
+/// empties its Redis starts a [`PrivateRedis`].
+pub fn redis() -> Option<String> {
+    address(REDIS, "Redis")
 }
 
 /// The address of a server, from an environment variable. Absent: skip the test.

@@ -40,6 +40,14 @@ impl Account {
         })
     }
 
+    /// Our own user, for a server that does not mind root.
+    pub(crate) fn ours() -> Self {
+        Self {
+            user: None,
+            setpriv: find("setpriv", &[]),
+        }
+    }
+
     /// Hands a directory over.
     pub(crate) fn own(&self, directory: &Path) -> Result<(), Stop> {
         let Some(user) = self.user else {

@@ -14,6 +14,7 @@ mod mariadb;
 mod packages;
 mod port;
 mod postgres;
+mod redis;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,7 +26,7 @@ use crate::stop::Stop;
 use daemon::Daemon;
 
 /// Every server there is, in the order in which they start.
-pub(crate) const ALL: &[Server] = &[postgres::SERVER, mariadb::SERVER];
+pub(crate) const ALL: &[Server] = &[postgres::SERVER, mariadb::SERVER, redis::SERVER];
 
 /// One kind of server.
 #[derive(Debug)]
