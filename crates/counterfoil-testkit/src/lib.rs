@@ -12,6 +12,7 @@
 //! | [`fixture`] | an empty outbox and messages to put in, for cases |
 //! | [`relay`] | a relay without any loop, to take them out |
 //! | [`suite`] | the cases |
+//! | [`guard`] | the same for the guard: harness, fixture and cases |
 
 #![allow(
     clippy::unwrap_used,
@@ -21,6 +22,7 @@
 )]
 
 pub mod fixture;
+pub mod guard;
 pub mod harness;
 pub mod memory;
 pub mod relay;

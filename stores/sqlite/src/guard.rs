@@ -380,10 +380,7 @@ fn found(row: &SqliteRow) -> Result<Found> {
 
 fn decode(row: &SqliteRow) -> sqlx::Result<Option<Found>> {
     let time = |name| row.try_get::<i64, _>(name).map(moment);
-    let maybe = |name| {
-        row.try_get::<Option<i64>, _>(name)
-            .map(|ms| ms.map(moment))
-    };
+    let maybe = |name| row.try_get::<Option<i64>, _>(name).map(|ms| ms.map(moment));
     let status: Option<u16> = row.try_get("status")?;
     let headers: Option<String> = row.try_get("headers")?;
     let body: Option<Vec<u8>> = row.try_get("body")?;

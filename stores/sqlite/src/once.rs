@@ -7,8 +7,8 @@ use counterfoil_core::guard::{Consumed, Locks, Token, Tokens};
 use counterfoil_core::message::check_name;
 use counterfoil_core::store::Result;
 
-use crate::guard::{SqliteGuard, clock, millis};
 use crate::classify;
+use crate::guard::{SqliteGuard, clock, millis};
 
 #[async_trait]
 impl Tokens for SqliteGuard {

@@ -23,6 +23,7 @@
 
 mod clock;
 mod desk;
+mod guard;
 mod harness;
 mod looking;
 mod ownership;
@@ -37,6 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
 pub use clock::Clock;
+pub use guard::MemoryGuard;
 pub use harness::MemoryHarness;
 pub use tx::{MemoryTx, Savepoint};
 

@@ -30,7 +30,7 @@ use crate::fixture::Fixture;
 use crate::harness::Harness;
 
 /// Cases at the same time: a machine with many cores must not use up a server's connections.
-static SEATS: Semaphore = Semaphore::const_new(8);
+pub(crate) static SEATS: Semaphore = Semaphore::const_new(8);
 
 /// Runs one case on a fresh outbox, and removes the outbox afterwards.
 ///

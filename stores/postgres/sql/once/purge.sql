@@ -1,3 +1,6 @@
 -- $1 at most so many.
-DELETE FROM counterfoil_tokens
-WHERE digest IN (SELECT digest FROM counterfoil_tokens WHERE expires_at <= now() ORDER BY expires_at LIMIT $1)
+WITH old AS MATERIALIZED (
+    SELECT digest FROM counterfoil_tokens WHERE expires_at <= now() ORDER BY expires_at LIMIT $1)
+DELETE FROM counterfoil_tokens AS gone
+USING old
+WHERE gone.digest = old.digest

@@ -1,0 +1,199 @@
+//! One message that locks, looks and begins: what it holds, and what it leaves behind.
+
+use counterfoil_core::guard::{Expect, Records};
+use counterfoil_core::store::StoreError;
+use counterfoil_postgres::PostgresGuard;
+use counterfoil_testkit::guard::fixture::{GuardFixture, finished, key};
+use counterfoil_testkit::guard::harness::TxHarness;
+use counterfoil_testkit::guard::run;
+use sqlx::PgPool;
+
+use super::PostgresHarness;
+
+type T = GuardFixture<PostgresHarness>;
+
+/// The locks of this database that last as long as a transaction, and the session's name, as the
+/// connection itself sees them.
+async fn standing(connection: &mut sqlx::PgConnection) -> (i64, String, bool) {
+    sqlx::query_as(
+        "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+                current_setting('application_name'),
+                (SELECT xact_start <> query_start FROM pg_stat_activity WHERE pid = pg_backend_pid())",
+    )
+    .fetch_one(connection)
+    .await
+    .unwrap()
+}
+
+/// Outside a transaction each statement has a transaction id of its own.
+async fn is_clean(pool: &PgPool) {
+    let mut connection = pool.acquire().await.unwrap();
+    let (locks, name, _) = standing(&mut connection).await;
+    assert_eq!(locks, 0);
+    assert!(!name.starts_with("counterfoil:"), "{name}");
+    let mut ids: Vec<i64> = Vec::new();
+    for _ in 0..2 {
+        ids.push(
+            sqlx::query_scalar("SELECT txid_current()")
+                .fetch_one(&mut *connection)
+                .await
+                .unwrap(),
+        );
+    }
+    assert_ne!(ids[0], ids[1], "the connection is inside a transaction");
+}
+
+#[test]
+fn the_lock_and_the_savepoint_last_as_long_as_the_transaction() {
+    run::<PostgresHarness, _, _>(async |t: T| {
+        let pool = t.harness.pool(1, "");
+        let guard = PostgresGuard::new(pool.clone());
+        let mut tx = guard
+            .begin(&key("k"), Expect::Absent)
+            .await
+            .unwrap()
+            .unwrap();
+
+        assert_eq!(standing(&mut tx).await, (1, "counterfoil:k".into(), true));
+        t.harness.insert(&mut tx, 1).await.unwrap();
+        t.harness.swallow(&mut tx).await;
+        guard.undo(&mut tx).await.unwrap();
+        let after = standing(&mut tx).await;
+        assert_eq!(after, (1, "counterfoil:k".into(), true));
+        guard.undo(&mut tx).await.unwrap();
+        let write = finished("k", Expect::Absent);
+        assert!(guard.finish(&mut tx, &write).await.unwrap());
+        tx.commit().await.unwrap();
+
+        is_clean(&pool).await;
+        assert!(t.harness.rows().await.is_empty());
+    });
+}
+
+#[test]
+fn a_condition_that_is_not_met_leaves_the_connection_clean() {
+    run::<PostgresHarness, _, _>(async |t: T| {
+        let pool = t.harness.pool(1, "");
+        let guard = PostgresGuard::new(pool.clone());
+        let holder = t.guard.begin(&key("k"), Expect::Absent).await.unwrap();
+
+        for (name, expect) in [("k", Expect::Absent), ("other", Expect::Fence(7))] {
+            for _ in 0..3 {
+                assert!(guard.begin(&key(name), expect).await.unwrap().is_none());
+                is_clean(&pool).await;
+            }
+        }
+        drop(holder);
+    });
+}
+
+#[test]
+fn a_missing_table_is_told_and_leaves_the_connection_clean() {
+    run::<PostgresHarness, _, _>(async |t: T| {
+        let pool = t.harness.pool(1, "");
+        let guard = PostgresGuard::table(pool.clone(), "nobody_made_it").unwrap();
+
+        let missing = guard.begin(&key("k"), Expect::Absent).await;
+
+        assert!(matches!(missing, Err(StoreError::SchemaMissing)));
+        is_clean(&pool).await;
+    });
+}
+
+/// Their locks are told apart by the table, not by its name.
+#[test]
+fn the_same_key_in_another_schema_is_another_key() {
+    run::<PostgresHarness, _, _>(async |t: T| {
+        let _here = t.guard.begin(&key("k"), Expect::Absent).await.unwrap();
+
+        run_elsewhere().await;
+
+        async fn run_elsewhere() {
+            use counterfoil_testkit::guard::harness::GuardHarness;
+            let there = PostgresHarness::fresh().await.unwrap();
+            let tx = there
+                .guard()
+                .begin(&key("k"), Expect::Absent)
+                .await
+                .unwrap();
+            let begun = tx.is_some();
+            drop(tx);
+            there.clean_up().await;
+            assert!(begun);
+        }
+    });
+}
+
+/// The snapshot of such a transaction may be older than its lock: the end is refused then.
+#[test]
+fn one_has_run_whatever_the_isolation() {
+    run::<PostgresHarness, _, _>(async |t: T| {
+        for (n, level) in (0..).zip(["repeatable%20read", "serializable", "read%20committed"]) {
+            let level = level.replace("%20", "%5C%20");
+            let settings = format!("%20-c%20default_transaction_isolation%3D{level}");
+            let guard = PostgresGuard::new(t.harness.pool(6, &settings));
+            let name = format!("k{n}");
+            let running: Vec<_> = (0..12)
+                .map(|i| {
+                    let (guard, harness, name) = (
+                        guard.clone(),
+                        std::sync::Arc::clone(&t.harness),
+                        name.clone(),
+                    );
+                    tokio::spawn(async move {
+                        let begun = guard.begin(&key(&name), Expect::Absent).await.unwrap();
+                        let Some(mut tx) = begun else { return false };
+                        harness.insert(&mut tx, n * 100 + i).await.unwrap();
+                        let write = finished(&name, Expect::Absent);
+                        match guard.finish(&mut tx, &write).await {
+                            Ok(true) => tx.commit().await.is_ok(),
+                            Ok(false) | Err(StoreError::Busy(_)) => false,
+                            Err(other) => panic!("{other:?}"),
+                        }
+                    })
+                })
+                .collect();
+            let mut ran = 0;
+            for one in running {
+                ran += u32::from(one.await.unwrap());
+            }
+
+            assert_eq!(ran, 1, "{settings}");
+            assert!(guard.look(&key(&name).digest()).await.unwrap().is_some());
+        }
+        assert_eq!(t.harness.rows().await.len(), 3);
+    });
+}
+
+/// Backslashes in texts mean something else in old applications.
+#[test]
+fn old_settings_of_the_session_do_not_matter() {
+    run::<PostgresHarness, _, _>(async |t: T| {
+        let settings = "%20-c%20standard_conforming_strings%3Doff%20-c%20bytea_output%3Descape\
+                        %20-c%20timezone%3DAsia/Kathmandu%20-c%20datestyle%3DGerman";
+        let guard = PostgresGuard::new(t.harness.pool(1, settings));
+        let mut tx = guard
+            .begin(&key("k"), Expect::Absent)
+            .await
+            .unwrap()
+            .unwrap();
+        let write = finished("k", Expect::Absent);
+        assert!(guard.finish(&mut tx, &write).await.unwrap());
+        tx.commit().await.unwrap();
+
+        assert!(
+            guard
+                .begin(&key("k"), Expect::Absent)
+                .await
+                .unwrap()
+                .is_none()
+        );
+        let (here, there) = (
+            t.find("k").await.record,
+            guard.look(&key("k").digest()).await,
+        );
+        assert_eq!(there.unwrap().unwrap().record, here);
+        let again = Expect::Fence(here.fence);
+        assert!(guard.begin(&key("k"), again).await.unwrap().is_some());
+    });
+}
