@@ -18,7 +18,29 @@ CREATE TABLE IF NOT EXISTS counterfoil_guard (
     headers       text,
     body          bytea
 );
-CREATE INDEX IF NOT EXISTS counterfoil_guard_over ON counterfoil_guard (expires_at)
-    WHERE state IN ('succeeded', 'retryable', 'failed');
+-- For the purge. Records expire about in the order in which they came, so a small index is enough,
+-- and costs a request nothing.
+CREATE INDEX IF NOT EXISTS counterfoil_guard_over ON counterfoil_guard USING brin (expires_at) WITH (pages_per_range = 32);
 CREATE INDEX IF NOT EXISTS counterfoil_guard_open ON counterfoil_guard (updated_at)
     WHERE state IN ('processing', 'uncertain');
+
+-- Claims a key for the transaction that is about to begin: takes its lock, then looks again whether the record is still
+-- as it was seen. A function, because its statements are planned once and not for every request.
+CREATE OR REPLACE FUNCTION counterfoil_guard_take(wanted bytea, lock bigint, expected bigint, session text)
+RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM set_config('application_name', session, true);
+    IF NOT pg_try_advisory_xact_lock(lock # 'counterfoil_guard'::regclass::oid::bigint) THEN
+        RAISE EXCEPTION 'another request with this key is in progress' USING ERRCODE = 'CF001';
+    END IF;
+    IF expected IS NULL THEN
+        IF EXISTS (SELECT FROM counterfoil_guard g WHERE g.digest = wanted) THEN
+            RAISE EXCEPTION 'the record of this key has changed' USING ERRCODE = 'CF001';
+        END IF;
+    ELSIF NOT EXISTS (SELECT FROM counterfoil_guard g WHERE g.digest = wanted AND g.fence = expected) THEN
+        RAISE EXCEPTION 'the record of this key has changed' USING ERRCODE = 'CF001';
+    END IF;
+END
+$$;

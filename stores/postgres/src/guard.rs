@@ -20,19 +20,24 @@ use sqlx::postgres::{PgConnection, PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
 
 use crate::classify;
+use crate::handy::Handy;
 
 /// The central table.
 pub const GUARD_TABLE: &str = "counterfoil_guard";
+
+/// What the function that claims says when the key is not free.
+const NOT_FREE: &str = "CF001";
 
 /// Records in a table of a PostgreSQL database.
 #[derive(Clone)]
 pub struct PostgresGuard {
     pub(crate) pool: PgPool,
+    handy: Arc<Handy>,
     sql: Arc<Statements>,
 }
 
 struct Statements {
-    table: String,
+    begin: String,
     look: Arc<str>,
     insert: Arc<str>,
     swap: Arc<str>,
@@ -63,7 +68,7 @@ impl PostgresGuard {
     fn with_name(pool: PgPool, name: &str) -> Self {
         let of = |sql: &str| -> Arc<str> { renamed(sql, name).into() };
         let sql = Statements {
-            table: name.to_owned(),
+            begin: renamed(include_str!("../sql/guard/begin.sql"), name),
             look: of(include_str!("../sql/guard/look.sql")),
             insert: of(include_str!("../sql/guard/insert.sql")),
             swap: of(include_str!("../sql/guard/swap.sql")),
@@ -77,8 +82,10 @@ impl PostgresGuard {
             stats: of(include_str!("../sql/guard/stats.sql")),
             purge: of(include_str!("../sql/guard/purge.sql")),
         };
+        let options = pool.connect_options().as_ref().clone();
         Self {
             pool,
+            handy: Arc::new(Handy::new(options)),
             sql: Arc::new(sql),
         }
     }
@@ -97,29 +104,26 @@ impl PostgresGuard {
         expect: Expect,
     ) -> Result<Option<Transaction<'static, Postgres>>> {
         let digest = key.digest();
-        let seen = format!(
-            "SELECT FROM {} WHERE digest = decode('{digest}', 'hex')",
-            self.sql.table
-        );
-        let as_expected = match expect {
-            Expect::Absent => format!("NOT EXISTS ({seen})"),
-            Expect::Fence(fence) => format!("EXISTS ({seen} AND fence = {fence})"),
+        let expected = match expect {
+            Expect::Absent => "NULL".to_owned(),
+            Expect::Fence(fence) => fence.to_string(),
         };
         // Everything that is put in is a number, a hash or percent-encoded.
-        let sql = include_str!("../sql/guard/begin.sql")
+        let sql = self
+            .sql
+            .begin
             .replace("{key}", &key.encoded())
             .replace("{session}", &session_name(key))
-            .replace("{table}", &self.sql.table)
+            .replace("{digest}", &digest.to_string())
             .replace("{lock}", &digest.number().to_string())
-            .replace("{as_expected}", &as_expected);
+            .replace("{expected}", &expected);
         // A task of its own: the driver does not roll back when its caller goes away in the middle
         // of this message, and the connection would go back to the pool with the lock.
         let pool = self.pool.clone();
         let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(sql)).await });
         match begun.await.map_err(|e| StoreError::Database(e.into()))? {
             Ok(tx) => Ok(Some(tx)),
-            // division_by_zero: one of the two conditions was false.
-            Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some("22012") => Ok(None),
+            Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some(NOT_FREE) => Ok(None),
             Err(error) => Err(classify(error)),
         }
     }
@@ -175,18 +179,28 @@ impl PostgresGuard {
 #[async_trait]
 impl Records for PostgresGuard {
     async fn look(&self, digest: &Digest) -> Result<Option<Found>> {
-        sqlx::query(AssertSqlSafe(Arc::clone(&self.sql.look)))
-            .bind(digest.as_bytes())
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(classify)?
-            .map(|row| found(&row))
-            .transpose()
+        let mut lent = self.handy.lend().await?;
+        let row = loop {
+            let answer = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql.look)))
+                .bind(digest.as_bytes())
+                .fetch_optional(lent.connection())
+                .await
+                .map_err(classify);
+            match answer {
+                Ok(row) => break row,
+                Err(error) if lent.renew(&error).await? => {}
+                Err(error) => return Err(error),
+            }
+        };
+        lent.keep();
+        row.map(|row| found(&row)).transpose()
     }
 
     async fn put(&self, write: &Write) -> Result<Option<i64>> {
-        let mut connection = self.pool.acquire().await.map_err(classify)?;
-        self.put_on(&mut connection, write).await
+        let mut lent = self.handy.lend().await?;
+        let fence = self.put_on(lent.connection(), write).await?;
+        lent.keep();
+        Ok(fence)
     }
 
     async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
@@ -218,7 +232,9 @@ impl Records for PostgresGuard {
             }
             Change::Doubt | Change::Release => query,
         };
-        let done = query.execute(&self.pool).await.map_err(classify)?;
+        let mut lent = self.handy.lend().await?;
+        let done = query.execute(lent.connection()).await.map_err(classify)?;
+        lent.keep();
         Ok(done.rows_affected() == 1)
     }
 
@@ -288,10 +304,14 @@ fn session_name(key: &Key) -> String {
 
 /// The name of the table and the names of its indexes, in the place of the central one's.
 fn renamed(sql: &str, name: &str) -> String {
+    const TAKE: &str = "\u{2}";
     const INDEX: &str = "\u{1}";
     let plain = name.rsplit('.').next().unwrap_or(name);
-    sql.replace("counterfoil_guard_", INDEX)
+    // An index is where its table is; a function must be told.
+    sql.replace("counterfoil_guard_take", TAKE)
+        .replace("counterfoil_guard_", INDEX)
         .replace(GUARD_TABLE, name)
+        .replace(TAKE, &format!("{name}_take"))
         .replace(INDEX, &format!("{plain}_"))
 }
 

@@ -13,6 +13,7 @@ mod desk;
 
 mod enqueue;
 mod guard;
+mod handy;
 mod kept;
 mod migrate;
 mod once;

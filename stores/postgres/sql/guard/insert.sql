@@ -5,7 +5,7 @@ INSERT INTO counterfoil_guard
     (digest, fence, expires_at, lease_until, retry_at, attempts, status, state, scope, business_type, key, fingerprint,
      headers, body)
 VALUES
-    ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, now() + $2 * interval '1 microsecond',
+    ($1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, now() + $2 * interval '1 microsecond',
      now() + $3 * interval '1 microsecond', now() + $4 * interval '1 microsecond', $5, $6, $7, $8, $9, $10, $11, $12,
      $13)
 ON CONFLICT (digest) DO NOTHING

@@ -1,6 +1,6 @@
 -- As insert.sql, in the place of the record with number $14.
 UPDATE counterfoil_guard
-SET fence = greatest(fence + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+SET fence = greatest(fence + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint),
     expires_at = now() + $2 * interval '1 microsecond',
     lease_until = now() + $3 * interval '1 microsecond',
     retry_at = now() + $4 * interval '1 microsecond',
