@@ -15,7 +15,7 @@ LEFT JOIN counterfoil_queues q ON q.queue = coalesce(o.queue, '')
 LEFT JOIN counterfoil_shards s ON s.queue = coalesce(o.queue, '') AND s.shard = o.shard AND s.owner IS NOT NULL
 LEFT JOIN counterfoil_relays r ON r.relay = s.owner AND r.lease_until > clock_timestamp()
 LEFT JOIN LATERAL (
-    SELECT coalesce(e.id, '') AS id, e.version, e.code
+    SELECT coalesce(nullif(e.id, ''), '#' || e.seq) AS id, e.version, e.code
     FROM counterfoil_outbox e
     WHERE coalesce(e.queue, '') = coalesce(o.queue, '')
       AND e.aggregate_id = o.aggregate_id
@@ -32,7 +32,9 @@ LEFT JOIN LATERAL (
     WHERE p.queue = coalesce(o.queue, '')
       AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
       AND p.hold AND p.state IN ('pending', 'redriven')
-      AND p.seq <> o.seq
+      AND (p.state = 'pending' OR p.seq < o.seq)
+      -- A retry is the head of its lane.
+      AND o.state IS DISTINCT FROM 'retrying'
     ORDER BY p.seq
     LIMIT 1
 ) block ON true

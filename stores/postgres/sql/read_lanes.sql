@@ -38,5 +38,7 @@ WHERE NOT EXISTS (
         SELECT FROM counterfoil_parked p
         WHERE left(p.queue, 255) = $1
           AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(w.kind)::text || ':' || w.kind || w.id)
-          AND p.hold AND p.state IN ('pending', 'redriven'))
+          AND p.hold AND p.state IN ('pending', 'redriven')
+          -- A redriven one is a row of the lane like the others.
+          AND p.state = 'pending')
 ORDER BY o.seq

@@ -33,5 +33,7 @@ WHERE ($2::bigint >> head.shard) & 1 = 1
         SELECT FROM counterfoil_parked p
         WHERE left(p.queue, 255) = $1
           AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = lane.key
-          AND p.hold AND p.state IN ('pending', 'redriven'))
+          AND p.hold AND p.state IN ('pending', 'redriven')
+          -- A redriven one is a row of the lane like the others.
+          AND p.state = 'pending')
 LIMIT $3

@@ -18,6 +18,6 @@ WITH fence AS MATERIALIZED (
     WHERE gone.redriven AND p.seq = gone.seq
 ), told AS (
     INSERT INTO counterfoil_events (seq, id, kind, attempt, actor)
-    SELECT seq, coalesce(id, ''), 'delivered', least(coalesce(attempts, 0), 2147483646) + 1, $2 FROM gone WHERE redriven
+    SELECT seq, coalesce(id, ''), 'delivered', least(greatest(coalesce(attempts, 0), 0), 2147483646) + 1, $2 FROM gone WHERE redriven
 )
 SELECT (SELECT coalesce(array_agg(shard), '{}') FROM fence) AS held, pg_current_xact_id()::text::bigint AS stamp

@@ -4,6 +4,7 @@ WITH pending AS (
     SELECT left(coalesce(queue, ''), 255) AS queue,
            count(*) FILTER (WHERE state IS NULL OR state NOT IN ('scheduled', 'retrying', 'held')) AS new,
            count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
+           count(*) FILTER (WHERE coalesce(queue, '') = '' AND state = 'scheduled' AND code = 'NO_ROUTE') AS no_route,
            count(*) FILTER (WHERE state = 'retrying') AS retrying,
            count(*) FILTER (WHERE state = 'held') AS held,
            min(created_at) FILTER (WHERE state IS DISTINCT FROM 'scheduled') AS oldest
@@ -37,7 +38,8 @@ SELECT
     CASE WHEN q.paused_at IS NOT NULL
          THEN coalesce(q.paused_reason, '') || ' (by ' || coalesce(q.paused_by, 'somebody') || ')' END AS paused,
     q.unavailable_since,
-    coalesce(s.relays, 0) AS relays
+    coalesce(s.relays, 0) AS relays,
+    coalesce(p.no_route, 0) AS no_route
 FROM every e
 LEFT JOIN pending p USING (queue)
 LEFT JOIN parked k USING (queue)

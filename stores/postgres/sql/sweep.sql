@@ -1,4 +1,5 @@
--- $1 history in seconds, $2 ledger in seconds, $3 rows of each kind in one go.
+-- $1 history in seconds, $2 ledger in seconds, $3 rows of each kind in one go, $4 parked in seconds.
+-- The events of a parked message go with it, unless the history still has the message.
 WITH h AS (
     DELETE FROM counterfoil_history
     WHERE seq IN (
@@ -13,6 +14,17 @@ WITH h AS (
         WHERE created_at < now() - $2 * interval '1 second'
         ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED)
     RETURNING 1
+), p AS (
+    DELETE FROM counterfoil_parked
+    WHERE seq IN (
+        SELECT seq FROM counterfoil_parked
+        WHERE state IN ('delivered', 'ignored') AND updated_at < now() - $4 * interval '1 second'
+        ORDER BY updated_at LIMIT $3 FOR UPDATE SKIP LOCKED)
+    RETURNING seq
+), pe AS (
+    DELETE FROM counterfoil_events v
+    USING p
+    WHERE v.seq = p.seq AND NOT EXISTS (SELECT FROM counterfoil_history h WHERE h.seq = v.seq)
 ), e AS (
     DELETE FROM counterfoil_events
     WHERE n IN (
@@ -23,4 +35,4 @@ WITH h AS (
         ORDER BY v.at LIMIT $3)
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM h) + (SELECT count(*) FROM l) + (SELECT count(*) FROM e) AS removed
+SELECT (SELECT count(*) FROM h) + (SELECT count(*) FROM l) + (SELECT count(*) FROM p) + (SELECT count(*) FROM e) AS removed

@@ -1,8 +1,11 @@
-//! The operator's side: look, explain, pause, cancel, redrive, audit.
+//! The operator's side: look, explain, pause, cancel, redrive, ignore, audit.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use counterfoil_core::desk::{Audit, Desk, Detail, Entry, Event, Filter, QueueStats, Redriven};
+use counterfoil_core::desk::{
+    Audit, Desk, Detail, Entry, Event, Filter, HISTORY_PAGE, Ignored, QueueStats, Redriven, number,
+    shown_id,
+};
 use counterfoil_core::explain::{Blocker, Facts, Pending};
 use counterfoil_core::message::{Aggregate, MessageId};
 use counterfoil_core::row::RowState;
@@ -38,6 +41,7 @@ impl Desk for PostgresStore {
     async fn show(&self, id: &str) -> Result<Option<Detail>> {
         let found: Option<PgRow> = sqlx::query(include_str!("../sql/show.sql"))
             .bind(spellings(id))
+            .bind(number(id))
             .fetch_optional(self.pool())
             .await
             .map_err(classify)?;
@@ -93,16 +97,34 @@ impl Desk for PostgresStore {
         Store::pause(self, queue, reason, by).await
     }
 
-    async fn resume_queue(&self, queue: &str, _by: &str) -> Result<bool> {
+    async fn resume_queue(&self, queue: &str, by: &str) -> Result<bool> {
         let done = sqlx::query(
-            "UPDATE counterfoil_queues SET paused_at = NULL, paused_by = NULL, paused_reason = NULL
-             WHERE queue = $1 AND paused_at IS NOT NULL",
+            "WITH done AS (
+                 UPDATE counterfoil_queues SET paused_at = NULL, paused_by = NULL, paused_reason = NULL
+                 WHERE queue = $1 AND paused_at IS NOT NULL
+                 RETURNING queue)
+             INSERT INTO counterfoil_events (seq, id, kind, actor) SELECT 0, queue, 'resumed', $2 FROM done",
         )
         .bind(queue)
+        .bind(by)
         .execute(self.pool())
         .await
         .map_err(classify)?;
         Ok(done.rows_affected() == 1)
+    }
+
+    async fn queue_history(&self, queue: &str) -> Result<Vec<Event>> {
+        let lines: Vec<PgRow> = sqlx::query(
+            "SELECT at, kind, attempt, code, detail, actor FROM counterfoil_events
+             WHERE seq = 0 AND id = $1 ORDER BY n DESC LIMIT $2",
+        )
+        .bind(queue)
+        .bind(i64::from(HISTORY_PAGE))
+        .fetch_all(self.pool())
+        .await
+        .map_err(classify)?;
+        let oldest_first = lines.iter().rev().map(event);
+        oldest_first.collect::<sqlx::Result<_>>().map_err(classify)
     }
 
     async fn cancel(&self, id: &str, reason: &str, by: &str) -> Result<bool> {
@@ -110,6 +132,7 @@ impl Desk for PostgresStore {
             .bind(spellings(id))
             .bind(reason)
             .bind(by)
+            .bind(number(id))
             .fetch_one(self.pool())
             .await
             .map_err(classify)?;
@@ -117,40 +140,11 @@ impl Desk for PostgresStore {
     }
 
     async fn redrive(&self, ids: &[String], confirmed: bool, by: &str) -> Result<Redriven> {
-        let mut answer = Redriven::default();
-        let mut chosen: Vec<(i64, MessageId)> = Vec::new();
-        for id in ids {
-            let found: Option<(i64, String, String, bool)> = sqlx::query_as(
-                "SELECT seq, id, state, confirm FROM counterfoil_parked WHERE left(id, 64) = ANY ($1)
-                 ORDER BY state <> 'pending', seq LIMIT 1",
-            )
-            .bind(spellings(id))
-            .fetch_optional(self.pool())
-            .await
-            .map_err(classify)?;
-            match judge_redrive(found, confirmed) {
-                Ok(pair) => chosen.push(pair),
-                Err(reason) => answer.refused.push((id.clone(), reason)),
-            }
-        }
-        chosen.sort_unstable();
-        chosen.dedup();
-        let done: Vec<(i64,)> = sqlx::query_as(include_str!("../sql/redrive.sql"))
-            .bind(chosen.iter().map(|c| c.0).collect::<Vec<_>>())
-            .bind(by)
-            .fetch_all(self.pool())
-            .await
-            .map_err(classify)?;
-        for (seq, id) in chosen {
-            if done.iter().any(|d| d.0 == seq) {
-                answer.redriven.push(id);
-            } else {
-                answer
-                    .refused
-                    .push((id.to_string(), "somebody else was faster".into()));
-            }
-        }
-        Ok(answer)
+        self.put_back(ids, confirmed, by).await
+    }
+
+    async fn ignore(&self, ids: &[String], reason: &str, by: &str) -> Result<Ignored> {
+        self.give_up(ids, reason, by).await
     }
 
     async fn audit(&self) -> Result<Audit> {
@@ -225,22 +219,8 @@ impl PostgresStore {
     }
 }
 
-fn judge_redrive(
-    found: Option<(i64, String, String, bool)>,
-    confirmed: bool,
-) -> std::result::Result<(i64, MessageId), String> {
-    match found {
-        None => Err("not in the parking lot".into()),
-        Some((_, _, state, _)) if state != "pending" => Err(format!("already {state}")),
-        Some((.., true)) if !confirmed => {
-            Err("its handler asked for a person's confirmation".into())
-        }
-        Some((seq, id, ..)) => Ok((seq, MessageId::parse(&id).unwrap_or_default())),
-    }
-}
-
 /// The spellings under which an id may stand in the table: as given, and as we write it.
-fn spellings(id: &str) -> Vec<String> {
+pub(crate) fn spellings(id: &str) -> Vec<String> {
     let given: String = id.trim().chars().take(64).collect();
     let mut all = vec![given.to_lowercase(), given.to_uppercase()];
     if let Some(parsed) = MessageId::parse(&given) {
@@ -265,6 +245,7 @@ fn queue_stats(row: &PgRow) -> sqlx::Result<QueueStats> {
         paused: row.try_get(8)?,
         unavailable_since: row.try_get(9)?,
         relays: count(10)?,
+        no_route: count(11)?,
     })
 }
 
@@ -273,9 +254,10 @@ fn entry(row: &PgRow, at: usize) -> sqlx::Result<Entry> {
     let kind: Option<String> = row.try_get(at + 3)?;
     let id: Option<String> = row.try_get(at + 4)?;
     let attempts: i32 = row.try_get(at + 8)?;
+    let seq = row.try_get(at)?;
     Ok(Entry {
-        seq: row.try_get(at)?,
-        id: row.try_get(at + 1)?,
+        seq,
+        id: shown_id(row.try_get(at + 1)?, seq),
         queue: row.try_get(at + 2)?,
         aggregate: id.map(|id| Aggregate {
             kind: kind.unwrap_or_default(),
@@ -343,6 +325,7 @@ fn pending(row: &PgRow, entry: Entry) -> sqlx::Result<Pending> {
     let relays: i64 = row.try_get(11)?;
     Ok(Pending {
         queue: entry.queue,
+        event_type: entry.event_type,
         state: RowState::parse(Some(&entry.state)),
         attempts: entry.attempts,
         available_at: entry.available_at,

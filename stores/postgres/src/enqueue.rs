@@ -2,7 +2,8 @@
 
 use counterfoil_core::message::{Message, MessageId, Payload};
 use counterfoil_core::store::{Enqueued, Keyed, Result, StoreError};
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Postgres, Row, Transaction};
 
 use crate::classify;
 
@@ -83,9 +84,7 @@ pub(crate) async fn insert_keyed(connection: &mut PgConnection, keyed: &Keyed) -
         insert(connection, std::slice::from_ref(message)).await?;
         return Ok(Enqueued::First(message.id));
     };
-    message.validate()?;
-    counterfoil_core::message::check_name("scope", scope)?;
-    counterfoil_core::message::check_name("key", key)?;
+    validate(keyed)?;
     let sql = include_str!("../sql/enqueue_keyed.sql");
     let done = bind_one(sqlx::query(sql), message)
         .bind(scope)
@@ -96,6 +95,24 @@ pub(crate) async fn insert_keyed(connection: &mut PgConnection, keyed: &Keyed) -
     if done.rows_affected() == 1 {
         return Ok(Enqueued::First(message.id));
     }
+    let first = first_id(connection, scope, key).await?;
+    Ok(Enqueued::Duplicate(first.unwrap_or(message.id)))
+}
+
+fn validate(keyed: &Keyed) -> Result<()> {
+    keyed.message.validate()?;
+    if let Some((scope, key)) = &keyed.key {
+        counterfoil_core::message::check_name("scope", scope)?;
+        counterfoil_core::message::check_name("key", key)?;
+    }
+    Ok(())
+}
+
+async fn first_id(
+    connection: &mut PgConnection,
+    scope: &str,
+    key: &str,
+) -> Result<Option<MessageId>> {
     let found: Option<(String,)> =
         sqlx::query_as("SELECT id FROM counterfoil_ledger WHERE scope = $1 AND key = $2")
             .bind(scope)
@@ -103,10 +120,45 @@ pub(crate) async fn insert_keyed(connection: &mut PgConnection, keyed: &Keyed) -
             .fetch_optional(connection)
             .await
             .map_err(classify)?;
-    let first = found
-        .and_then(|(id,)| MessageId::parse(&id))
-        .unwrap_or(message.id);
-    Ok(Enqueued::Duplicate(first))
+    Ok(found.and_then(|(id,)| MessageId::parse(&id)))
+}
+
+/// Stores a whole batch in one round trip, all or none, as a transaction of its own.
+pub(crate) async fn insert_batch(
+    connection: &mut PgConnection,
+    batch: &[Keyed],
+) -> Result<Vec<Enqueued>> {
+    batch.iter().try_for_each(validate)?;
+    let keys = batch.iter().map(|k| k.key.as_ref());
+    let (scopes, names): (Vec<_>, Vec<_>) = keys
+        .map(|k| (k.map(|k| k.0.as_str()), k.map(|k| k.1.as_str())))
+        .unzip();
+    let messages: Vec<&Message> = batch.iter().map(|k| &k.message).collect();
+    let sql = include_str!("../sql/enqueue_batch.sql");
+    let told: Vec<PgRow> = bind_many(sqlx::query(sql), &messages)
+        .bind(scopes)
+        .bind(names)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(classify)?;
+    let mut answers = Vec::with_capacity(batch.len());
+    for (keyed, told) in batch.iter().zip(told) {
+        let stored: bool = told.try_get(0).map_err(classify)?;
+        let first: Option<&str> = told.try_get(1).map_err(classify)?;
+        answers.push(
+            match (stored, first.and_then(MessageId::parse), &keyed.key) {
+                (true, ..) => Enqueued::First(keyed.message.id),
+                (false, Some(first), _) => Enqueued::Duplicate(first),
+                (false, None, Some((scope, key))) => {
+                    // Committed by somebody else while the statement ran.
+                    let first = first_id(connection, scope, key).await?;
+                    Enqueued::Duplicate(first.unwrap_or(keyed.message.id))
+                }
+                (false, None, None) => Enqueued::Duplicate(keyed.message.id),
+            },
+        );
+    }
+    Ok(answers)
 }
 
 type Query<'q> = sqlx::query::Query<'q, Postgres, sqlx::postgres::PgArguments>;
@@ -126,11 +178,12 @@ fn bind_one<'q>(query: Query<'q>, m: &'q Message) -> Query<'q> {
         .bind(m.available_at)
 }
 
-async fn insert_many(connection: &mut PgConnection, many: &[Message]) -> Result<()> {
-    let list = |f: fn(&Message) -> Option<&str>| many.iter().map(f).collect::<Vec<_>>();
+fn bind_many<'q>(query: Query<'q>, many: &[&'q Message]) -> Query<'q> {
+    let list =
+        |f: fn(&'q Message) -> Option<&'q str>| many.iter().map(|m| f(m)).collect::<Vec<_>>();
     let headers: Vec<Option<String>> = many.iter().map(|m| m.headers.to_json()).collect();
     let times: Vec<_> = many.iter().map(|m| m.available_at).collect();
-    sqlx::query(include_str!("../sql/enqueue_many.sql"))
+    query
         .bind(many.iter().map(|m| m.id.to_string()).collect::<Vec<_>>())
         .bind(list(|m| m.queue.as_deref()))
         .bind(list(|m| m.aggregate.as_ref().map(|a| a.kind.as_str())))
@@ -141,6 +194,11 @@ async fn insert_many(connection: &mut PgConnection, many: &[Message]) -> Result<
         .bind(list(|m| split(&m.payload).0))
         .bind(many.iter().map(|m| split(&m.payload).1).collect::<Vec<_>>())
         .bind(times)
+}
+
+async fn insert_many(connection: &mut PgConnection, many: &[Message]) -> Result<()> {
+    let many: Vec<&Message> = many.iter().collect();
+    bind_many(sqlx::query(include_str!("../sql/enqueue_many.sql")), &many)
         .execute(connection)
         .await
         .map_err(classify)?;

@@ -36,7 +36,7 @@ pub(crate) fn decode(row: &PgRow) -> sqlx::Result<ReadRow> {
             headers: row.try_get(11)?,
             state: RowState::parse(state),
             attempts: attempts.cast_unsigned(),
-            crashes: crashes.cast_unsigned(),
+            crashes: u32::try_from(crashes).unwrap_or(0),
             early: row.try_get(15)?,
             behind: row.try_get(16)?,
             created_at,

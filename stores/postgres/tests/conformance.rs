@@ -161,6 +161,7 @@ impl Harness for PostgresHarness {
             "UPDATE counterfoil_history SET ended_at = ended_at - $1 * interval '1 second'",
             "UPDATE counterfoil_ledger SET created_at = created_at - $1 * interval '1 second'",
             "UPDATE counterfoil_events SET at = at - $1 * interval '1 second'",
+            "UPDATE counterfoil_parked SET updated_at = updated_at - $1 * interval '1 second'",
         ] {
             sqlx::query(sql)
                 .bind(by.as_secs_f64())

@@ -228,10 +228,12 @@ impl Warden {
         loop {
             let pass = self.pass_gate(&digest).await;
             let found = self.records.look(&digest).await?.map(Arc::new);
+            // Whom the gate keeps out waits a moment, if there is time; then the database decides,
+            // because the one whom the gate has let in may be dead.
             match decide(found.as_deref(), fingerprint, &self.rules) {
-                // Whom the gate keeps out waits a moment; then the database decides, because the
-                // one whom the gate has let in may be dead.
-                Decision::Run { expect, attempt } if waited || pass.may_claim() => {
+                Decision::Run { expect, attempt }
+                    if pass.may_claim() || waited || Instant::now() + pause >= until =>
+                {
                     match mode.claim(key, fingerprint, expect, attempt).await {
                         Ok(Some(claimed)) => {
                             seat.pass = pass;

@@ -12,12 +12,14 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use counterfoil::guard::Context;
 use counterfoil::{Guard, Rules};
+use counterfoil_core::guard::Gate;
 use counterfoil_http::{GuardLayer, Policy, Recording, Tx};
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use sqlx::Pool;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
 use crate::database::{Scratch, TestDb};
@@ -59,19 +61,18 @@ fn caller(parts: &http::request::Parts) -> Option<String> {
 impl<D: TestDb> App<D> {
     pub(crate) fn transactional(scratch: Scratch<D>, rules: Rules, policy: Policy) -> Self {
         Self::new(scratch, rules, |guard, shared| {
-            Router::new()
-                .route(
-                    "/pay",
-                    post(in_tx::<D>).get(async || "read").put(in_tx::<D>),
-                )
-                .route("/other", post(in_tx::<D>))
-                .with_state(shared)
-                .route_layer(
-                    GuardLayer::transactional(guard)
-                        .caller(caller)
-                        .policy(policy),
-                )
+            transactional_router(guard, shared, policy)
         })
+    }
+
+    /// The same endpoint in another process: it shares the database, and its own requests only
+    /// wait for each other.
+    pub(crate) fn elsewhere(&self, rules: Rules, gate: Arc<dyn Gate>) -> Elsewhere {
+        let guard = Guard::<D>::new(&self.shared.pool, rules)
+            .unwrap()
+            .gate(gate);
+        let shared = Arc::clone(&self.shared);
+        Elsewhere(transactional_router(guard, shared, Policy::new()))
     }
 
     pub(crate) fn leased(scratch: Scratch<D>, rules: Rules, policy: Policy) -> Self {
@@ -132,9 +133,8 @@ impl<D: TestDb> App<D> {
     }
 
     /// Sends in the background.
-    pub(crate) fn spawn(&self, request: Request) -> tokio::task::JoinHandle<Answer> {
-        let router = self.router.clone();
-        tokio::spawn(async move { Answer::read(router.oneshot(request).await.unwrap()).await })
+    pub(crate) fn spawn(&self, request: Request) -> JoinHandle<Answer> {
+        spawn(&self.router, request)
     }
 
     pub(crate) async fn pay(&self, key: &str, body: Value) -> Answer {
@@ -150,6 +150,43 @@ impl<D: TestDb> App<D> {
             .unwrap()
             .forget();
     }
+}
+
+/// The endpoint in another process.
+pub(crate) struct Elsewhere(Router);
+
+impl Elsewhere {
+    pub(crate) async fn pay(&self, key: &str, body: Value) -> Answer {
+        self.spawn(pay(key, body)).await.unwrap()
+    }
+
+    pub(crate) fn spawn(&self, request: Request) -> JoinHandle<Answer> {
+        spawn(&self.0, request)
+    }
+}
+
+fn spawn(router: &Router, request: Request) -> JoinHandle<Answer> {
+    let router = router.clone();
+    tokio::spawn(async move { Answer::read(router.oneshot(request).await.unwrap()).await })
+}
+
+fn transactional_router<D: TestDb>(
+    guard: Guard<D>,
+    shared: Arc<Shared<D>>,
+    policy: Policy,
+) -> Router {
+    Router::new()
+        .route(
+            "/pay",
+            post(in_tx::<D>).get(async || "read").put(in_tx::<D>),
+        )
+        .route("/other", post(in_tx::<D>))
+        .with_state(shared)
+        .route_layer(
+            GuardLayer::transactional(guard)
+                .caller(caller)
+                .policy(policy),
+        )
 }
 
 /// A request to pay.

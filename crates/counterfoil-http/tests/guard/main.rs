@@ -9,6 +9,7 @@
 
 mod app;
 mod database;
+mod gated;
 mod leased;
 mod syntax;
 mod transactional;
@@ -87,4 +88,8 @@ cases! {
     leased::case_24_a_handler_longer_than_its_lease_stays_exclusive,
     leased::case_38_in_overwrite_mode_the_older_is_fenced_off,
     leased::a_panic_leaves_uncertainty_and_a_check_settles_it,
+    gated::case_27_a_gate_that_is_flushed_lets_nothing_run_twice,
+    gated::case_42_many_duplicates_while_redis_dies,
+    gated::behind_an_owner_that_died_the_database_decides,
+    gated::without_redis_the_guard_works_as_ever,
 }
