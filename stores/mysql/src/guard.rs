@@ -9,7 +9,8 @@
 //! to zero on MariaDB, which then answers at once, and to one second on MySQL, which knows no less.
 //!
 //! After a deadlock the server has rolled the whole transaction back. Then the savepoint and the
-//! claim are gone too, and that shows at the end.
+//! claim are gone too, and that shows at the end. Some statements, such as `CREATE TABLE`, commit
+//! whatever is open: then the savepoint is gone, the claim stays, and it is uncertain.
 //!
 //! # Sessions
 //! The connections are the application's, and nothing is known about their settings. See
@@ -119,9 +120,12 @@ impl MysqlGuard {
         key: &Key,
         expect: Expect,
     ) -> Result<Option<Transaction<'static, MySql>>> {
-        // Everything that is put in is a number, a hash or percent-encoded.
+        // Everything that is put in is a number, hexadecimal or percent-encoded.
         let sql = match expect {
-            Expect::Absent => self.sql.claim.to_string(),
+            Expect::Absent => (self.sql.claim)
+                .replace("{scope}", &hex(key.scope().as_bytes()))
+                .replace("{business_type}", &hex(key.business_type().as_bytes()))
+                .replace("{name}", &hex(key.key().as_bytes())),
             Expect::Fence(fence) => {
                 (self.sql.claim_again).replace("{expected}", &fence.to_string())
             }
@@ -199,7 +203,9 @@ pub(crate) fn taken(error: &sqlx::Error) -> bool {
 fn savepoint_gone(error: sqlx::Error) -> StoreError {
     if number(&error) == Some(1305) {
         StoreError::Doomed(
-            "the server has rolled it back after a deadlock, and that error was swallowed".into(),
+            "the server has ended it: after a deadlock whose error was swallowed, or for a \
+             statement that commits"
+                .into(),
         )
     } else {
         classify(error)
@@ -326,12 +332,8 @@ impl MysqlGuard {
         for rows in found.chunks(CHUNK) {
             let mut digests = String::new();
             for row in rows {
-                digests.push_str(if digests.is_empty() { "X'" } else { ", X'" });
-                let digest: &[u8] = row.try_get(0)?;
-                for byte in digest {
-                    let _ = write!(digests, "{byte:02x}");
-                }
-                digests.push('\'');
+                let comma = if digests.is_empty() { "" } else { ", " };
+                let _ = write!(digests, "{comma}X'{}'", hex(row.try_get(0)?));
             }
             let sql = self.sql.purge.replace("{digests}", &digests);
             let done = sqlx::raw_sql(AssertSqlSafe(sql))
@@ -467,6 +469,14 @@ fn stats(row: &MySqlRow) -> sqlx::Result<GuardStats> {
         oldest_open_seconds: oldest
             .map(|us| Duration::from_micros(us.max(0).cast_unsigned()).as_secs_f64()),
     })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
 }
 
 fn attempts(n: u32) -> i32 {

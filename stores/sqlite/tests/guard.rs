@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use counterfoil_core::guard::{Expect, Key, Records, Write};
+use counterfoil_core::guard::{Change, Expect, Key, Records, State, Write};
 use counterfoil_core::store::{Result, Store, StoreError};
 use counterfoil_sqlite::{SqliteGuard, SqliteStore, classify};
 use counterfoil_testkit::guard::fixture::{finished, key};
@@ -219,4 +219,36 @@ async fn a_record_that_cannot_be_stored_is_not_reported_as_stored() {
 
     assert!(matches!(full, Err(StoreError::NotWritable(..))), "{full:?}");
     assert_eq!(guard.look(&key("k").digest()).await.unwrap(), None);
+}
+
+/// Nobody knows then, and everybody can see that.
+#[tokio::test]
+async fn a_business_that_commits_behind_our_back_leaves_uncertainty() {
+    let t = SqliteHarness::fresh().await.unwrap();
+    let guard = t.rival();
+    let mut tx = guard
+        .begin(&key("k"), Expect::Absent)
+        .await
+        .unwrap()
+        .unwrap();
+    t.insert(&mut tx, 1).await.unwrap();
+    sqlx::raw_sql("COMMIT").execute(&mut *tx).await.unwrap();
+
+    let done = guard.finish(&mut tx, &finished("k", Expect::Absent)).await;
+
+    assert!(matches!(done, Err(StoreError::Doomed(_))), "{done:?}");
+    tx.rollback().await.unwrap();
+    let digest = key("k").digest();
+    let found = guard.look(&digest).await.unwrap().unwrap();
+    assert_eq!(found.state(), State::Uncertain);
+    assert!(
+        guard
+            .begin(&key("k"), Expect::Absent)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(guard.stuck(Duration::ZERO, 10).await.unwrap().len(), 1);
+    let settled = guard.change(&digest, found.record.fence, &Change::Release);
+    assert!(settled.await.unwrap());
 }

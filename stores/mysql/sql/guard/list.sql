@@ -13,6 +13,5 @@ WHERE (? IS NULL OR business_type = ?)
   AND (? IS NULL
        OR CAST(CASE WHEN state = 'processing' AND lease_until <= UTC_TIMESTAMP(6) THEN 'uncertain' ELSE state END
                AS BINARY) = ?)
-  AND fingerprint <> X''
 ORDER BY updated_at DESC, digest
 LIMIT ?

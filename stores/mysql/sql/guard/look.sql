@@ -10,5 +10,5 @@ SELECT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(
        TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', retry_at) AS retry_at,
        attempts, status, state, scope, business_type, name, fingerprint, headers, body
 FROM counterfoil_guard
-WHERE digest = X'{digest}' AND fingerprint <> X'';
+WHERE digest = X'{digest}';
 COMMIT AND NO CHAIN NO RELEASE

@@ -9,6 +9,5 @@ SELECT
         AS uncertain,
     TIMESTAMPDIFF(MICROSECOND, MIN(open_at), UTC_TIMESTAMP(6)) AS oldest
 FROM counterfoil_guard
-WHERE fingerprint <> X''
 GROUP BY business_type
 ORDER BY business_type

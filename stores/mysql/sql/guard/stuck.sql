@@ -9,6 +9,5 @@ SELECT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(
 FROM counterfoil_guard
 WHERE open_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
   AND (state = 'uncertain' OR lease_until <= UTC_TIMESTAMP(6))
-  AND fingerprint <> X''
 ORDER BY open_at, digest
 LIMIT ?

@@ -239,3 +239,38 @@ fn different_keys_at_once_all_run() {
         assert_eq!(refused, 0, "a key was in another one's way");
     });
 }
+
+/// `CREATE TABLE` commits what is open. Nobody knows then, and everybody can see that.
+#[test]
+fn a_business_that_commits_behind_our_back_leaves_uncertainty() {
+    run::<MysqlHarness, _, _>(async |t: T| {
+        let replaced = t.ended("again", State::Retryable).await;
+        for (n, (name, expect)) in (0..).zip([
+            ("first", Expect::Absent),
+            ("again", Expect::Fence(replaced.fence)),
+        ]) {
+            let mut tx = t.guard.begin(&key(name), expect).await.unwrap().unwrap();
+            t.harness.insert(&mut tx, n).await.unwrap();
+            let ddl = format!("CREATE TABLE behind_{n} (id INT)");
+            sqlx::raw_sql(sqlx::AssertSqlSafe(ddl))
+                .execute(&mut *tx)
+                .await
+                .unwrap();
+
+            let write = finished(name, expect);
+            let done = t.guard.finish(&mut tx, &write).await;
+
+            assert!(matches!(done, Err(StoreError::Doomed(_))), "{done:?}");
+            tx.rollback().await.unwrap();
+            let found = t.find(name).await;
+            assert_eq!(found.state(), State::Uncertain);
+            assert_eq!(found.record.key, key(name));
+            assert!(t.guard.begin(&key(name), expect).await.unwrap().is_none());
+            let stuck = t.guard.stuck(Duration::ZERO, 10).await.unwrap();
+            assert_eq!(stuck.len(), 1);
+            let (digest, fence) = (key(name).digest(), found.record.fence);
+            let settled = t.guard.change(&digest, fence, &Change::Release).await;
+            assert!(settled.unwrap());
+        }
+    });
+}

@@ -7,4 +7,4 @@ SET expires_at = (SELECT ms FROM clock) + ?2,
     attempts = ?5, status = ?6, state = ?7, scope = ?8, business_type = ?9, key = ?10, fingerprint = ?11, headers = ?12,
     body = ?13, updated_at = (SELECT ms FROM clock),
     created_at = CASE WHEN ?5 = 1 THEN (SELECT ms FROM clock) ELSE created_at END
-WHERE digest = ?1 AND fingerprint = x''
+WHERE digest = ?1 AND fingerprint = zeroblob(32)
