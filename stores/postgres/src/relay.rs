@@ -10,7 +10,7 @@ use counterfoil_core::row::RawRow;
 use counterfoil_core::schema;
 use counterfoil_core::store::{
     Enqueued, Fence, Keyed, Owned, Park, Read, RelayId, Result, Retention, Retry, Settled,
-    Settlement, ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Settlement, ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting, Wake, Want,
 };
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{ConnectOptions, Connection, Postgres, Row, Transaction};
@@ -614,6 +614,13 @@ impl PostgresStore {
                 let _ = connection.close().await;
             }
         }
-        self.inner.pool.close().await;
+        // From here on the pool lends nothing, and waits for what it has lent.
+        let closing = self.inner.pool.close();
+        for kept in [self.reader(), self.settler()] {
+            // Work that fails sends the connection that was kept back to the pool.
+            let work = async |_: &mut PgConnection| Err(StoreError::Doomed("closed".into()));
+            let _: Result<()> = kept.with(self.pool(), work).await;
+        }
+        closing.await;
     }
 }
