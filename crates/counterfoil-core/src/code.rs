@@ -57,6 +57,8 @@ codes! {
     PARKED_BY_HANDLER,
     /// The process died several times while it delivered this message.
     CRASH_SUSPECT,
+    /// No route matches the event type: the message waits and is looked at again.
+    NO_ROUTE,
 }
 
 impl Code {

@@ -1,8 +1,8 @@
-//! The seam between operators and a database: look, explain, pause, cancel, redrive, audit.
+//! The seam between operators and a database: look, explain, pause, cancel, redrive, ignore, audit.
 //!
 //! # Promise
 //! Looking changes nothing. Everything that changes something says who did it and leaves a line in
-//! the message's history.
+//! the history of the message, or of the queue.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -14,6 +14,21 @@ use crate::store::Result;
 
 /// One page of at most this many entries, whatever is asked for.
 pub const MAX_PAGE: u32 = 1_000;
+/// The most lines that [`Desk::queue_history`] gives.
+pub const HISTORY_PAGE: u32 = 100;
+
+/// The number that an id spells, as `#123`: a row without an id is found by that.
+pub fn number(id: &str) -> Option<i64> {
+    let digits = id.trim().strip_prefix('#')?;
+    digits.parse().ok().filter(|n| *n >= 0)
+}
+
+/// The id of a row as operators see it: as stored, or its number where there is none.
+pub fn shown_id(stored: Option<String>, seq: i64) -> String {
+    stored
+        .filter(|id| !id.is_empty())
+        .unwrap_or_else(|| format!("#{seq}"))
+}
 
 /// What to list.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +62,7 @@ impl Filter {
 pub struct Entry {
     /// Its number: the order of insertion.
     pub seq: i64,
-    /// Its identity, as stored.
+    /// Its identity, as stored; `#` and the number where a foreign writer left none.
     pub id: String,
     /// The queue; empty while no route has taken it.
     pub queue: String,
@@ -90,12 +105,13 @@ pub struct Detail {
     pub events: Vec<Event>,
 }
 
-/// One line of a message's history.
+/// One line of the history of a message or a queue.
 #[derive(Debug, Clone, Serialize)]
 pub struct Event {
     /// When.
     pub at: DateTime<Utc>,
-    /// retry, parked, redriven, delivered, cancelled, ignored.
+    /// Of a message: retry, parked, redriven, delivered, cancelled, ignored. Of a queue: paused,
+    /// resumed.
     pub kind: String,
     /// Which attempt.
     pub attempt: Option<u32>,
@@ -114,8 +130,11 @@ pub struct QueueStats {
     pub queue: String,
     /// Waiting to be delivered, due or not looked at.
     pub new: u64,
-    /// To be delivered later.
+    /// To be delivered later, or looked at again because no route matches.
     pub scheduled: u64,
+    /// Of the scheduled ones without a queue: those that wait because no route matches their event
+    /// type.
+    pub no_route: u64,
     /// Failed, waiting for the next attempt.
     pub retrying: u64,
     /// Behind an earlier message of their aggregate.
@@ -204,6 +223,68 @@ pub struct Redriven {
     pub refused: Vec<(String, String)>,
 }
 
+/// What came of ignoring parked messages.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Ignored {
+    /// Given up; nobody waits for them any longer.
+    pub ignored: Vec<MessageId>,
+    /// Left alone, and why.
+    pub refused: Vec<(String, String)>,
+}
+
+/// A parked message, as a decision about it needs it. The rules are the same on every store.
+#[derive(Debug, Clone)]
+pub struct ParkedRecord {
+    /// Its number.
+    pub seq: i64,
+    /// Its id.
+    pub id: String,
+    /// pending, redriven, delivered or ignored.
+    pub state: String,
+    /// A redrive needs a person's confirmation.
+    pub confirm: bool,
+}
+
+impl ParkedRecord {
+    /// Its number and its id.
+    pub fn key(&self) -> (i64, MessageId) {
+        (self.seq, MessageId::parse(&self.id).unwrap_or_default())
+    }
+
+    /// Whether it may go back into its queue, as far as it alone can tell; else why not.
+    pub fn may_redrive(found: Option<Self>, confirmed: bool) -> std::result::Result<Self, String> {
+        let record = found.ok_or(NOT_PARKED)?;
+        match record.state.as_str() {
+            "pending" if record.confirm && !confirmed => {
+                Err("its handler asked for a person's confirmation".into())
+            }
+            "pending" => Ok(record),
+            "ignored" if confirmed => Ok(record),
+            "ignored" => Err("it was ignored: taking it back needs a confirmation".into()),
+            state => Err(format!("already {state}")),
+        }
+    }
+
+    /// Whether it may be ignored; else why not.
+    pub fn may_ignore(found: Option<Self>) -> std::result::Result<Self, String> {
+        let record = found.ok_or(NOT_PARKED)?;
+        match record.state.as_str() {
+            "pending" => Ok(record),
+            state => Err(format!("already {state}")),
+        }
+    }
+}
+
+/// Why a message that is not in the parking lot is left alone.
+const NOT_PARKED: &str = "not in the parking lot";
+/// Why a record that was chosen is left alone after all.
+pub const TOO_LATE: &str = "somebody else was faster";
+
+/// Why a message is not redriven before an earlier one of its aggregate that holds it.
+pub fn overtakes(earlier: &str) -> String {
+    format!("{earlier} of the same aggregate is parked before it: redrive or ignore that one first")
+}
+
 /// What an operator may do.
 #[async_trait]
 pub trait Desk: Send + Sync + 'static {
@@ -217,7 +298,8 @@ pub trait Desk: Send + Sync + 'static {
     /// state `all` means every state.
     async fn parked(&self, filter: &Filter) -> Result<Vec<Entry>>;
 
-    /// Everything about one message, wherever it stands.
+    /// Everything about one message, wherever it stands. Here and below an id may be spelled in any
+    /// case, or as the message's [`number`].
     async fn show(&self, id: &str) -> Result<Option<Detail>>;
 
     /// The facts from which [`crate::explain`] makes a sentence.
@@ -229,15 +311,39 @@ pub trait Desk: Send + Sync + 'static {
     /// Starts delivery again. Answers whether the queue was paused.
     async fn resume_queue(&self, queue: &str, by: &str) -> Result<bool>;
 
+    /// Who paused and resumed a queue, and why: the last [`HISTORY_PAGE`] lines, oldest first.
+    async fn queue_history(&self, queue: &str) -> Result<Vec<Event>>;
+
     /// Takes a pending message out of the outbox, into the history as cancelled. Answers whether
     /// it was there. A delivery that is under way at this moment may still arrive.
     async fn cancel(&self, id: &str, reason: &str, by: &str) -> Result<bool>;
 
-    /// Puts parked messages back into their queues, lowest number first, under the same ids.
-    /// Refused, with a reason each: what is not pending, and what needs a confirmation that
-    /// `confirmed` does not give.
+    /// Puts parked messages back into their queues, lowest number first, under the same ids. Of an
+    /// aggregate the first one is due at once, and the others wait behind it.
+    ///
+    /// Refused, with a reason each: what is neither pending nor ignored; what needs a confirmation
+    /// that `confirmed` does not give, which every ignored one does; and what would overtake an
+    /// earlier message of its queue and aggregate that is pending, holds, and is not redriven with it.
     async fn redrive(&self, ids: &[String], confirmed: bool, by: &str) -> Result<Redriven>;
+
+    /// Gives parked messages up: later messages of their aggregates wait for them no longer. Refused,
+    /// with a reason each: what is not pending.
+    async fn ignore(&self, ids: &[String], reason: &str, by: &str) -> Result<Ignored>;
 
     /// Counts every message by state and looks for what is missing or double.
     async fn audit(&self) -> Result<Audit>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_spelled_with_a_sign_and_read_back() {
+        assert_eq!(number(&shown_id(None, 123)), Some(123));
+        assert_eq!(shown_id(Some("x".into()), 123), "x");
+        for odd in ["123", "#", "#-1", "#1x", "# 1", "#99999999999999999999"] {
+            assert_eq!(number(odd), None, "{odd}");
+        }
+    }
 }

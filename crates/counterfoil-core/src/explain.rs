@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::code::Code;
 use crate::row::RowState;
 
 /// What a store knows about one message.
@@ -51,6 +52,8 @@ pub enum Facts {
 pub struct Pending {
     /// The queue; empty while no route has taken it.
     pub queue: String,
+    /// What happened.
+    pub event_type: String,
     /// Where the row stands.
     pub state: RowState,
     /// Failed attempts.
@@ -131,7 +134,11 @@ impl Facts {
                     n => format!("; {} of its aggregate wait for it", plural(*n, "later message")),
                 };
                 match state.as_str() {
-                    "ignored" => format!("Parked at {} with {code}, and ignored.", clock(*at)),
+                    "ignored" => format!(
+                        "Parked at {} with {code}, and ignored; \
+                         `counterfoil parked redrive --confirm` takes it back.",
+                        clock(*at)
+                    ),
                     _ => format!(
                         "Parked at {} with {code} after {tries}{holds}; \
                          fix the cause, then `counterfoil parked redrive`.",
@@ -164,6 +171,16 @@ impl Pending {
         }
         if self.relays == 0 {
             return format!("No live relay serves the queue {:?}.", self.queue);
+        }
+        if self.queue.is_empty() && self.code.as_deref() == Some(Code::NO_ROUTE.as_str()) {
+            let again = match self.available_at {
+                Some(at) if self.early => format!("at {}", clock(at)),
+                _ => "now".into(),
+            };
+            return format!(
+                "No route matches its event type {:?}; it is looked at again {again}.",
+                self.event_type
+            );
         }
         if let (true, Some(at)) = (self.early, self.available_at) {
             return match (&self.code, self.attempts) {
@@ -204,6 +221,7 @@ mod tests {
     fn pending() -> Pending {
         Pending {
             queue: "billing".into(),
+            event_type: "OrderPaid".into(),
             state: RowState::New,
             attempts: 0,
             available_at: None,
@@ -265,6 +283,17 @@ mod tests {
                     ..pending()
                 },
                 "Next try at 1970-01-01 00:00:00 UTC after UPSTREAM_5XX",
+            ),
+            (
+                Pending {
+                    queue: String::new(),
+                    state: RowState::Scheduled,
+                    early: true,
+                    available_at: Some(at),
+                    code: Some("NO_ROUTE".into()),
+                    ..pending()
+                },
+                "No route matches its event type \"OrderPaid\"; it is looked at again at 1970-01-01",
             ),
             (
                 Pending {

@@ -264,7 +264,8 @@ pub struct Settlement {
     pub hold: Vec<(i64, u16)>,
     /// Not due yet, to be delivered later.
     pub schedule: Vec<(i64, u16)>,
-    /// To be looked at again after a while, by the database's clock; holds nobody back.
+    /// No route wants them: to be looked at again after a while, by the database's clock, under the
+    /// code [`Code::NO_ROUTE`]. They hold nobody back.
     pub defer: Vec<(i64, u16, Duration)>,
     /// Parked.
     pub park: Vec<Park>,
@@ -359,6 +360,8 @@ pub struct Settled {
 pub struct Retention {
     /// Sent and cancelled messages in the history.
     pub history: Duration,
+    /// Parked messages that were delivered after a redrive, or ignored.
+    pub parked: Duration,
     /// Keys of tasks and ids posted to the API, by which a repeat is recognised.
     pub ledger: Duration,
     /// Rows removed in one go.
@@ -369,6 +372,7 @@ impl Default for Retention {
     fn default() -> Self {
         Self {
             history: Duration::from_secs(7 * 86_400),
+            parked: Duration::from_secs(30 * 86_400),
             ledger: Duration::from_secs(30 * 86_400),
             batch: 1_000,
         }
@@ -606,7 +610,9 @@ pub trait Store: Send + Sync + 'static {
     /// Pauses a queue on behalf of the relay or an operator. Pausing twice keeps the first reason.
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()>;
 
-    /// Removes at most one batch of what is over. Answers how many rows went.
+    /// Removes at most one batch of each kind of what is over, the events of a parked message with
+    /// it. What is pending or on its way stays, and so does what others wait for. Answers how many
+    /// entries went.
     async fn sweep(&self, retention: &Retention) -> Result<u64>;
 
     /// Wakes relays in other processes, where the store can.

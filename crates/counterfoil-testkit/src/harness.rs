@@ -85,7 +85,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// is false.
     async fn expire_lease(&self, relay: &RelayId);
 
-    /// Hook: makes everything in the history, the ledger and the messages' events older.
+    /// Hook: makes everything in the history, the ledger, the parking lot and the events older.
     async fn age_history(&self, by: Duration);
 
     /// Hook: plants a fault that an audit must find. Answers false when it cannot be planted.

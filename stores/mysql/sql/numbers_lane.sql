@@ -7,6 +7,8 @@ WHERE queue_key = ? AND blocks = UNHEX(CONVERT(MD5(CONCAT(?, 0x1f, ?)) USING asc
         WHERE l.queue_key = ? AND l.blocks = UNHEX(CONVERT(MD5(CONCAT(?, 0x1f, ?)) USING ascii)) AND l.waiting = 2)
   AND NOT EXISTS (
         SELECT 1 FROM counterfoil_parked p FORCE INDEX (counterfoil_parked_block)
-        WHERE p.queue_key = ? AND p.blocks = UNHEX(CONVERT(MD5(CONCAT(?, 0x1f, ?)) USING ascii)))
+        -- A redriven one is a row of the lane like the others.
+        WHERE p.queue_key = ? AND p.blocks = UNHEX(CONVERT(MD5(CONCAT(?, 0x1f, ?)) USING ascii))
+          AND p.state = 'pending')
 ORDER BY seq
 LIMIT ?

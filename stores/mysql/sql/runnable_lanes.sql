@@ -10,5 +10,6 @@ FROM (
 STRAIGHT_JOIN counterfoil_outbox o FORCE INDEX (PRIMARY) ON o.seq = lane.head
 WHERE NOT EXISTS (
     SELECT 1 FROM counterfoil_parked p FORCE INDEX (counterfoil_parked_block)
-    WHERE p.queue_key = lane.queue_key AND p.blocks = lane.blocks)
+    -- A redriven one is a row of the lane like the others.
+    WHERE p.queue_key = lane.queue_key AND p.blocks = lane.blocks AND p.state = 'pending')
 LIMIT ?

@@ -1,7 +1,9 @@
-//! The operator's side: look, explain, pause, cancel, redrive, audit.
+//! The operator's side: look, explain, pause, cancel, redrive, ignore, audit.
 
 use async_trait::async_trait;
-use counterfoil_core::desk::{Audit, Desk, Detail, Entry, Filter, QueueStats, Redriven};
+use counterfoil_core::desk::{
+    Audit, Desk, Detail, Entry, Event, Filter, Ignored, QueueStats, Redriven, number,
+};
 use counterfoil_core::explain::Facts;
 use counterfoil_core::message::MessageId;
 use counterfoil_core::store::{Result, Store};
@@ -41,8 +43,11 @@ impl Desk for MysqlStore {
     async fn show(&self, id: &str) -> Result<Option<Detail>> {
         let mut query = sqlx::query(include_str!("../sql/show.sql"));
         let spellings = spellings(id);
-        for spelling in spellings.iter().cycle().take(3 * spellings.len()) {
-            query = query.bind(spelling);
+        for _ in 0..3 {
+            for spelling in &spellings {
+                query = query.bind(spelling);
+            }
+            query = query.bind(number(id));
         }
         let found = query.fetch_optional(self.pool()).await.map_err(classify)?;
         let Some(row) = found else { return Ok(None) };
@@ -93,8 +98,12 @@ impl Desk for MysqlStore {
         Store::pause(self, queue, reason, by).await
     }
 
-    async fn resume_queue(&self, queue: &str, _by: &str) -> Result<bool> {
-        self.start_queue(queue).await
+    async fn resume_queue(&self, queue: &str, by: &str) -> Result<bool> {
+        self.start_queue(queue, by).await
+    }
+
+    async fn queue_history(&self, queue: &str) -> Result<Vec<Event>> {
+        self.queue_story(queue).await
     }
 
     async fn cancel(&self, id: &str, reason: &str, by: &str) -> Result<bool> {
@@ -133,27 +142,11 @@ impl Desk for MysqlStore {
     }
 
     async fn redrive(&self, ids: &[String], confirmed: bool, by: &str) -> Result<Redriven> {
-        let mut answer = Redriven::default();
-        let mut chosen: Vec<(i64, MessageId)> = Vec::new();
-        for id in ids {
-            match judge_redrive(self.find_parked(id).await?, confirmed) {
-                Ok(pair) => chosen.push(pair),
-                Err(reason) => answer.refused.push((id.clone(), reason)),
-            }
-        }
-        chosen.sort_unstable();
-        chosen.dedup();
-        let done = self.put_back(&chosen, by).await?;
-        for (seq, id) in chosen {
-            if done.contains(&seq) {
-                answer.redriven.push(id);
-            } else {
-                answer
-                    .refused
-                    .push((id.to_string(), "somebody else was faster".into()));
-            }
-        }
-        Ok(answer)
+        self.put_back(ids, confirmed, by).await
+    }
+
+    async fn ignore(&self, ids: &[String], reason: &str, by: &str) -> Result<Ignored> {
+        self.give_up(ids, reason, by).await
     }
 
     async fn audit(&self) -> Result<Audit> {
@@ -254,74 +247,24 @@ impl MysqlStore {
     }
 
     async fn find_pending(&self, id: &str) -> Result<Vec<(i64, u16)>> {
-        let mut query =
-            sqlx::query_as("SELECT seq, shard FROM counterfoil_outbox WHERE id IN (?, ?, ?, ?, ?)");
+        let mut query = sqlx::query_as(
+            "SELECT seq, shard FROM counterfoil_outbox WHERE id IN (?, ?, ?, ?, ?)
+             UNION SELECT seq, shard FROM counterfoil_outbox WHERE seq = ?",
+        );
         for spelling in spellings(id) {
             query = query.bind(spelling);
         }
+        query = query.bind(number(id));
         let found: Vec<(i64, i16)> = query.fetch_all(self.pool()).await.map_err(classify)?;
         Ok(found
             .into_iter()
             .map(|(seq, shard)| (seq, shard.cast_unsigned()))
             .collect())
     }
-
-    async fn find_parked(&self, id: &str) -> Result<Option<(i64, String, String, i8)>> {
-        let mut query = sqlx::query_as(
-            "SELECT seq, id, state, confirm FROM counterfoil_parked WHERE id IN (?, ?, ?, ?, ?)
-             ORDER BY state <> 'pending', seq LIMIT 1",
-        );
-        for spelling in spellings(id) {
-            query = query.bind(spelling);
-        }
-        query.fetch_optional(self.pool()).await.map_err(classify)
-    }
-
-    /// Answers the numbers that went back; the others were not pending any more.
-    async fn put_back(&self, chosen: &[(i64, MessageId)], by: &str) -> Result<Vec<i64>> {
-        if chosen.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut tx = self.begin().await?;
-        let locked: Vec<(i64, String)> = sqlx::query_as(include_str!("../sql/redrive_lock.sql"))
-            .bind(json(&chosen)?)
-            .fetch_all(&mut *tx)
-            .await
-            .map_err(classify)?;
-        let lines: Vec<Line<'_>> = locked
-            .iter()
-            .map(|(seq, id)| (*seq, id.clone(), None, None, None))
-            .collect();
-        let batch = json(&lines)?;
-        settle::execute(&mut tx, include_str!("../sql/redrive.sql"), batch.clone()).await?;
-        settle::execute(
-            &mut tx,
-            "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]')) j
-             STRAIGHT_JOIN counterfoil_parked p FORCE INDEX (PRIMARY) ON p.seq = j.seq
-             SET p.state = 'redriven', p.redrives = p.redrives + 1, p.updated_at = UTC_TIMESTAMP(6)",
-            batch,
-        )
-        .await?;
-        settle::tell(&mut tx, "redriven", by, &lines).await?;
-        tx.commit().await.map_err(classify)?;
-        Ok(locked.into_iter().map(|l| l.0).collect())
-    }
-}
-
-fn judge_redrive(
-    found: Option<(i64, String, String, i8)>,
-    confirmed: bool,
-) -> std::result::Result<(i64, MessageId), String> {
-    match found {
-        None => Err("not in the parking lot".into()),
-        Some((_, _, state, _)) if state != "pending" => Err(format!("already {state}")),
-        Some((.., 1)) if !confirmed => Err("its handler asked for a person's confirmation".into()),
-        Some((seq, id, ..)) => Ok((seq, MessageId::parse(&id).unwrap_or_default())),
-    }
 }
 
 /// The spellings under which an id may stand in the table: as given, and as we write it.
-fn spellings(id: &str) -> [String; 5] {
+pub(crate) fn spellings(id: &str) -> [String; 5] {
     let given = id.trim();
     let ours = MessageId::parse(given).map_or_else(|| given.to_owned(), |id| id.to_string());
     [

@@ -1,12 +1,14 @@
 //! The application's side: writing messages inside its own transaction.
 
+use std::collections::{BTreeMap, HashMap};
+
 use chrono::{DateTime, NaiveDate, Utc};
 use counterfoil_core::message::{Message, MessageId, Payload, check_name};
 use counterfoil_core::store::{Enqueued, Keyed, Result, StoreError};
 use sqlx::mysql::{MySqlArguments, MySqlDatabaseError};
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Transaction};
 
-use crate::classify;
+use crate::{classify, json};
 
 /// The most messages in one statement. Their number is a power of two, so that the caller's cache
 /// meets seven statement texts, not one for each number of messages.
@@ -112,6 +114,75 @@ pub(crate) async fn insert_keyed(
     }
     insert_some(connection, std::slice::from_ref(message)).await?;
     Ok(Enqueued::First(message.id))
+}
+
+/// Stores a whole batch: its keys in one statement, in their own order, so that two batches cannot
+/// wait for each other in a circle; a look at what stands under them; then the messages.
+pub(crate) async fn insert_batch(
+    connection: &mut MySqlConnection,
+    batch: &[Keyed],
+) -> Result<Vec<Enqueued>> {
+    let mut keys: BTreeMap<(&str, &str), MessageId> = BTreeMap::new();
+    for keyed in batch {
+        keyed.message.validate()?;
+        if let Some((scope, key)) = &keyed.key {
+            check_name("scope", scope)?;
+            check_name("key", key)?;
+            keys.entry((scope, key)).or_insert(keyed.message.id);
+        }
+    }
+    let mut known = note_keys(connection, &keys).await?;
+    let (mut answers, mut stored) = (Vec::with_capacity(batch.len()), Vec::new());
+    for Keyed { message, key } in batch {
+        let key = key
+            .as_ref()
+            .map(|(scope, key)| (scope.as_str(), key.as_str()));
+        let first = key.and_then(|key| known.get(&key).copied());
+        answers.push(match first {
+            Some(first) => Enqueued::Duplicate(first.unwrap_or(message.id)),
+            None => Enqueued::First(message.id),
+        });
+        if first.is_none() {
+            stored.push(message.clone());
+            // What follows in the batch under the same key is a repeat.
+            known.extend(key.map(|key| (key, Some(message.id))));
+        }
+    }
+    insert(connection, &stored).await?;
+    Ok(answers)
+}
+
+type Keys<'a, T> = BTreeMap<(&'a str, &'a str), T>;
+
+/// Notes keys. Answers those that were used before, with the id under each. A key that was counted
+/// as a repeat is not new; nobody else can count it before our transaction ends.
+async fn note_keys<'a>(
+    connection: &mut MySqlConnection,
+    keys: &Keys<'a, MessageId>,
+) -> Result<Keys<'a, Option<MessageId>>> {
+    if keys.is_empty() {
+        return Ok(Keys::new());
+    }
+    let list: Vec<_> = keys.iter().map(|(key, id)| (key.0, key.1, id)).collect();
+    let list = json(&list)?;
+    sqlx::query(include_str!("../sql/note_keys.sql"))
+        .bind(&list)
+        .execute(&mut *connection)
+        .await
+        .map_err(classify)?;
+    let used: Vec<(i64, String)> = sqlx::query_as(include_str!("../sql/used_keys.sql"))
+        .bind(&list)
+        .fetch_all(connection)
+        .await
+        .map_err(classify)?;
+    let mut known = Keys::new();
+    let mut used: HashMap<i64, String> = used.into_iter().collect();
+    for (place, key) in (1..).zip(keys.keys()) {
+        if let Some(id) = used.remove(&place) {
+            known.insert(*key, MessageId::parse(&id));
+        }
+    }
+    Ok(known)
 }
 
 /// Answers whether the key is new. One row is affected by an insert, and two by an update that

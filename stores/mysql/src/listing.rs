@@ -1,7 +1,7 @@
 //! What operators see, from the columns of the lists.
 
 use chrono::{DateTime, Utc};
-use counterfoil_core::desk::{Detail, Entry, Event};
+use counterfoil_core::desk::{Detail, Entry, Event, shown_id};
 use counterfoil_core::explain::{Blocker, Pending};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RowState;
@@ -16,9 +16,10 @@ pub(crate) fn entry(row: &MySqlRow, at: usize) -> sqlx::Result<Entry> {
     let kind: Option<String> = row.try_get(at + 3)?;
     let id: Option<String> = row.try_get(at + 4)?;
     let attempts: i64 = row.try_get(at + 8)?;
+    let seq = row.try_get(at)?;
     Ok(Entry {
-        seq: row.try_get(at)?,
-        id: row.try_get(at + 1)?,
+        seq,
+        id: shown_id(row.try_get(at + 1)?, seq),
         queue: row.try_get(at + 2)?,
         aggregate: id.map(|id| Aggregate {
             kind: kind.unwrap_or_default(),
@@ -87,6 +88,7 @@ pub(crate) fn pending(row: &MySqlRow, entry: Entry) -> sqlx::Result<Pending> {
     let until = time(row, 10)?;
     Ok(Pending {
         queue: entry.queue,
+        event_type: entry.event_type,
         state: RowState::parse(Some(&entry.state)),
         attempts: entry.attempts,
         available_at: entry.available_at,

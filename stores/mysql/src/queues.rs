@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use counterfoil_core::desk::{Event, HISTORY_PAGE};
 use counterfoil_core::store::{Result, Retention};
+use sqlx::mysql::MySqlRow;
 
-use crate::{MysqlStore, classify, json, micros, text};
+use crate::{MysqlStore, classify, json, listing, micros, settle, text};
 
 impl MysqlStore {
     pub(crate) async fn paused_queues(&self) -> Result<Vec<String>> {
@@ -16,37 +18,65 @@ impl MysqlStore {
         Ok(paused.iter().map(|(queue,)| text(queue)).collect())
     }
 
-    /// The first reason stays. Assignments are made from left to right, so the time comes last.
+    /// The first reason stays.
     pub(crate) async fn stop_queue(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
+        let mut tx = self.begin().await?;
         sqlx::query(
-            "INSERT INTO counterfoil_queues (queue, paused_at, paused_reason, paused_by)
-             VALUES (?, UTC_TIMESTAMP(6), ?, ?)
-             ON DUPLICATE KEY UPDATE
-                 paused_reason = IF(paused_at IS NULL, ?, paused_reason),
-                 paused_by = IF(paused_at IS NULL, ?, paused_by),
-                 paused_at = COALESCE(paused_at, UTC_TIMESTAMP(6))",
+            "INSERT INTO counterfoil_queues (queue) VALUES (?) ON DUPLICATE KEY UPDATE unavailable_since = unavailable_since",
         )
         .bind(queue.as_bytes())
-        .bind(reason)
-        .bind(by)
-        .bind(reason)
-        .bind(by)
-        .execute(self.pool())
+        .execute(&mut *tx)
         .await
         .map_err(classify)?;
-        Ok(())
+        let done = sqlx::query(
+            "UPDATE counterfoil_queues SET paused_at = UTC_TIMESTAMP(6), paused_reason = ?, paused_by = ?
+             WHERE queue = ? AND paused_at IS NULL",
+        )
+        .bind(reason)
+        .bind(by)
+        .bind(queue.as_bytes())
+        .execute(&mut *tx)
+        .await
+        .map_err(classify)?;
+        if done.rows_affected() == 1 {
+            let line = (0, queue.to_owned(), None, None, Some(reason));
+            settle::tell(&mut tx, "paused", by, &[line]).await?;
+        }
+        tx.commit().await.map_err(classify)
     }
 
-    pub(crate) async fn start_queue(&self, queue: &str) -> Result<bool> {
+    pub(crate) async fn start_queue(&self, queue: &str, by: &str) -> Result<bool> {
+        let mut tx = self.begin().await?;
         let done = sqlx::query(
             "UPDATE counterfoil_queues SET paused_at = NULL, paused_by = NULL, paused_reason = NULL
              WHERE queue = ? AND paused_at IS NOT NULL",
         )
         .bind(queue.as_bytes())
-        .execute(self.pool())
+        .execute(&mut *tx)
         .await
         .map_err(classify)?;
-        Ok(done.rows_affected() == 1)
+        let resumed = done.rows_affected() == 1;
+        if resumed {
+            let line = (0, queue.to_owned(), None, None, None);
+            settle::tell(&mut tx, "resumed", by, &[line]).await?;
+        }
+        tx.commit().await.map_err(classify)?;
+        Ok(resumed)
+    }
+
+    /// Events of queues have the number zero.
+    pub(crate) async fn queue_story(&self, queue: &str) -> Result<Vec<Event>> {
+        let lines: Vec<MySqlRow> = sqlx::query(
+            "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at), kind, attempt, code, detail, actor
+             FROM counterfoil_events WHERE seq = 0 AND CAST(id AS BINARY) = ? ORDER BY n DESC LIMIT ?",
+        )
+        .bind(queue.as_bytes())
+        .bind(i64::from(HISTORY_PAGE))
+        .fetch_all(self.pool())
+        .await
+        .map_err(classify)?;
+        let oldest_first = lines.iter().rev().map(listing::event);
+        oldest_first.collect::<sqlx::Result<_>>().map_err(classify)
     }
 
     pub(crate) async fn available(&self, queue: &str) -> Result<()> {
@@ -109,7 +139,33 @@ impl MysqlStore {
                 json(&old.await?)?,
             )
             .await?;
+        removed += self.sweep_parked(retention.parked, batch).await?;
         Ok(removed + self.sweep_ledger(retention.ledger, batch).await?)
+    }
+
+    /// What was delivered after a redrive, or ignored, goes with its events.
+    async fn sweep_parked(&self, age: Duration, batch: i64) -> Result<u64> {
+        let old = self.older(
+            "SELECT seq FROM counterfoil_parked
+             WHERE state IN ('delivered', 'ignored') AND updated_at < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+             ORDER BY updated_at LIMIT ?",
+            age,
+            batch,
+        );
+        let old = json(&old.await?)?;
+        // It may have been redriven since.
+        let removed = self
+            .delete(
+                "DELETE p FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) j
+                 STRAIGHT_JOIN counterfoil_parked p FORCE INDEX (PRIMARY) ON p.seq = j.seq
+                 WHERE p.state IN ('delivered', 'ignored')",
+                old.clone(),
+            )
+            .await?;
+        // A kill between the two leaves the events to the sweep of events.
+        self.delete(include_str!("../sql/sweep_story.sql"), old)
+            .await?;
+        Ok(removed)
     }
 
     async fn sweep_ledger(&self, age: Duration, batch: i64) -> Result<u64> {

@@ -101,10 +101,7 @@ impl Store for MysqlStore {
 
     async fn enqueue(&self, messages: &[Keyed]) -> Result<Vec<Enqueued>> {
         let mut tx = self.begin().await?;
-        let mut answers = Vec::with_capacity(messages.len());
-        for keyed in messages {
-            answers.push(enqueue::insert_keyed(&mut tx, keyed).await?);
-        }
+        let answers = enqueue::insert_batch(&mut tx, messages).await?;
         tx.commit().await.map_err(classify)?;
         Ok(answers)
     }

@@ -47,6 +47,15 @@ impl MysqlStore {
                     Some(stats.oldest_seconds.map_or(seconds, |s| s.max(seconds)));
             }
         }
+        let (unrouted,): (i64,) = sqlx::query_as(
+            "SELECT COUNT(*) FROM counterfoil_outbox WHERE queue_key = '' AND waiting = 1 AND code = 'NO_ROUTE'",
+        )
+        .fetch_one(self.pool())
+        .await
+        .map_err(classify)?;
+        if let Some(stats) = queues.get_mut("") {
+            stats.no_route = unrouted.cast_unsigned();
+        }
         Ok(())
     }
 

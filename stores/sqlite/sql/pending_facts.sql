@@ -2,7 +2,7 @@
 -- What stands in its way, and who could deliver it.
 SELECT
     coalesce(o.available_ms > (SELECT ms FROM counterfoil_now), 0) AS early,
-    coalesce(CAST(earlier.id AS TEXT), ''), earlier.version, earlier.code, earlier.seq IS NOT NULL,
+    coalesce(nullif(CAST(earlier.id AS TEXT), ''), '#' || earlier.seq), earlier.version, earlier.code, earlier.seq IS NOT NULL,
     block.id, block.version, block.code, block.seq IS NOT NULL,
     CASE WHEN q.paused_at IS NOT NULL
          THEN coalesce(q.paused_reason, '') || ' (by ' || coalesce(q.paused_by, 'somebody') || ')' END AS paused,
@@ -27,7 +27,9 @@ LEFT JOIN counterfoil_parked block ON block.seq = (
     WHERE b.queue_name = o.queue_name
       AND b.lane_id = o.lane_id
       AND b.lane_kind = o.lane_kind
-      AND b.seq <> o.seq
+      AND (b.state = 'pending' OR b.seq < o.seq)
+      -- A retry is the head of its lane.
+      AND o.state IS NOT 'retrying'
     ORDER BY b.seq
     LIMIT 1)
 WHERE o.seq = ?1

@@ -32,4 +32,5 @@ WHERE NOT EXISTS (
         WHERE l.queue_name = ?1 AND l.lane_id = lane.id AND l.lane_kind = lane.kind AND l.state = 'retrying')
   AND NOT EXISTS (
         SELECT 1 FROM counterfoil_blocks b
-        WHERE b.queue_name = ?1 AND b.lane_id = lane.id AND b.lane_kind = lane.kind)
+        -- A redriven one is a row of the lane like the others.
+        WHERE b.queue_name = ?1 AND b.lane_id = lane.id AND b.lane_kind = lane.kind AND b.state = 'pending')

@@ -30,5 +30,9 @@ WHERE NOT EXISTS (
           AND l.state = 'retrying')
   AND NOT EXISTS (
         SELECT 1 FROM counterfoil_blocks b
-        WHERE b.queue_name = ?1 AND b.lane_id = lane.lane_id AND b.lane_kind = lane.lane_kind)
+        -- A redriven one is a row of the lane like the others.
+        WHERE b.queue_name = ?1
+          AND b.lane_id = lane.lane_id
+          AND b.lane_kind = lane.lane_kind
+          AND b.state = 'pending')
 LIMIT ?2

@@ -4,6 +4,7 @@ WITH pending AS (
     SELECT queue_name AS queue,
            count(*) FILTER (WHERE state IS NULL OR state NOT IN ('scheduled', 'retrying', 'held')) AS new,
            count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
+           count(*) FILTER (WHERE queue_name = '' AND state = 'scheduled' AND code = 'NO_ROUTE') AS no_route,
            count(*) FILTER (WHERE state = 'retrying') AS retrying,
            count(*) FILTER (WHERE state = 'held') AS held,
            min(created_ms) FILTER (WHERE state IS NOT 'scheduled') AS oldest
@@ -33,7 +34,8 @@ SELECT
     CASE WHEN q.paused_at IS NOT NULL
          THEN coalesce(q.paused_reason, '') || ' (by ' || coalesce(q.paused_by, 'somebody') || ')' END AS paused,
     q.unavailable_since,
-    coalesce(served.relays, 0)
+    coalesce(served.relays, 0),
+    coalesce(pending.no_route, 0)
 FROM every
 LEFT JOIN pending ON pending.queue = every.queue
 LEFT JOIN parked ON parked.queue = every.queue

@@ -1,7 +1,10 @@
-//! The operator's side: look, explain, pause, cancel, redrive, audit.
+//! The operator's side: look, explain, pause, cancel, redrive, ignore, audit.
 
 use async_trait::async_trait;
-use counterfoil_core::desk::{Audit, Desk, Detail, Entry, Event, Filter, QueueStats, Redriven};
+use counterfoil_core::desk::{
+    Audit, Desk, Detail, Entry, Event, Filter, HISTORY_PAGE, Ignored, QueueStats, Redriven,
+    number as number_of, shown_id,
+};
 use counterfoil_core::explain::{Blocker, Facts, Pending};
 use counterfoil_core::message::{Aggregate, MessageId};
 use counterfoil_core::row::RowState;
@@ -41,8 +44,11 @@ impl Desk for SqliteStore {
 
     async fn show(&self, id: &str) -> Result<Option<Detail>> {
         let mut snapshot = self.reader().begin().await.map_err(classify)?;
-        let found = sqlx::query(include_str!("../sql/show.sql"))
-            .bind(spellings(id))
+        let query = match number_of(id) {
+            Some(number) => sqlx::query(include_str!("../sql/show_number.sql")).bind(number),
+            None => sqlx::query(include_str!("../sql/show.sql")).bind(spellings(id)),
+        };
+        let found = query
             .fetch_optional(&mut *snapshot)
             .await
             .map_err(classify)?;
@@ -98,7 +104,7 @@ impl Desk for SqliteStore {
         Store::pause(self, queue, reason, by).await
     }
 
-    async fn resume_queue(&self, queue: &str, _by: &str) -> Result<bool> {
+    async fn resume_queue(&self, queue: &str, by: &str) -> Result<bool> {
         let mut tx = self.write().await?;
         let done = sqlx::query(
             "UPDATE counterfoil_queues SET paused_at = NULL, paused_by = NULL, paused_reason = NULL
@@ -108,17 +114,37 @@ impl Desk for SqliteStore {
         .execute(&mut *tx)
         .await
         .map_err(classify)?;
+        let resumed = done.rows_affected() == 1;
+        if resumed {
+            note_queue(&mut tx, queue, "resumed", None, by).await?;
+        }
         tx.commit().await?;
-        Ok(done.rows_affected() == 1)
+        Ok(resumed)
+    }
+
+    async fn queue_history(&self, queue: &str) -> Result<Vec<Event>> {
+        let lines = sqlx::query(
+            "SELECT at, kind, attempt, code, detail, actor FROM counterfoil_events
+             WHERE seq = 0 AND id = ?1 ORDER BY n DESC LIMIT ?2",
+        )
+        .bind(queue)
+        .bind(i64::from(HISTORY_PAGE))
+        .fetch_all(self.reader())
+        .await
+        .map_err(classify)?;
+        let oldest_first = lines.iter().rev().map(event);
+        oldest_first.collect::<sqlx::Result<_>>().map_err(classify)
     }
 
     async fn cancel(&self, id: &str, reason: &str, by: &str) -> Result<bool> {
         let mut tx = self.write().await?;
         let seqs: Vec<i64> = sqlx::query_scalar(
             "SELECT seq FROM counterfoil_outbox INDEXED BY counterfoil_outbox_id
-             WHERE id IN (SELECT value FROM json_each(?1))",
+             WHERE id IN (SELECT value FROM json_each(?1))
+             UNION SELECT seq FROM counterfoil_outbox NOT INDEXED WHERE seq = ?2",
         )
         .bind(spellings(id))
+        .bind(number_of(id))
         .fetch_all(&mut *tx)
         .await
         .map_err(classify)?;
@@ -135,7 +161,7 @@ impl Desk for SqliteStore {
         run(
             &mut tx,
             "INSERT INTO counterfoil_events (seq, id, kind, detail, actor)
-             SELECT o.seq, CAST(o.id AS TEXT), 'cancelled', ?2, ?3
+             SELECT o.seq, coalesce(CAST(o.id AS TEXT), ''), 'cancelled', ?2, ?3
              FROM json_each(?1) CROSS JOIN counterfoil_outbox o NOT INDEXED ON o.seq = value",
             words,
         )
@@ -146,38 +172,11 @@ impl Desk for SqliteStore {
     }
 
     async fn redrive(&self, ids: &[String], confirmed: bool, by: &str) -> Result<Redriven> {
-        let mut tx = self.write().await?;
-        let mut answer = Redriven::default();
-        let mut chosen: Vec<(i64, MessageId)> = Vec::new();
-        for id in ids {
-            match judge_redrive(find_parked(&mut tx, id).await?, confirmed) {
-                Ok(pair) => chosen.push(pair),
-                Err(reason) => answer.refused.push((id.clone(), reason)),
-            }
-        }
-        chosen.sort_unstable();
-        chosen.dedup();
-        let list = array(chosen.iter().map(|c| c.0));
-        run(&mut tx, include_str!("../sql/redrive.sql"), [list.clone()]).await?;
-        run(
-            &mut tx,
-            "UPDATE counterfoil_parked
-             SET state = 'redriven', redrives = redrives + 1, updated_at = (SELECT ms FROM counterfoil_now)
-             WHERE seq IN (SELECT value FROM json_each(?1))",
-            [list.clone()],
-        )
-        .await?;
-        run(
-            &mut tx,
-            "INSERT INTO counterfoil_events (seq, id, kind, actor)
-             SELECT seq, id, 'redriven', ?2 FROM counterfoil_parked
-             WHERE seq IN (SELECT value FROM json_each(?1)) ORDER BY seq",
-            [list, by.to_owned()],
-        )
-        .await?;
-        tx.commit().await?;
-        answer.redriven.extend(chosen.into_iter().map(|c| c.1));
-        Ok(answer)
+        self.put_back(ids, confirmed, by).await
+    }
+
+    async fn ignore(&self, ids: &[String], reason: &str, by: &str) -> Result<Ignored> {
+        self.give_up(ids, reason, by).await
     }
 
     async fn audit(&self) -> Result<Audit> {
@@ -260,36 +259,29 @@ impl SqliteStore {
     }
 }
 
-/// (number, id, state, needs a confirmation)
-type ParkedRow = (i64, String, String, bool);
-
-async fn find_parked(tx: &mut SqliteConnection, id: &str) -> Result<Option<ParkedRow>> {
-    sqlx::query_as(
-        "SELECT seq, id, state, confirm FROM counterfoil_parked WHERE id IN (SELECT value FROM json_each(?1))
-         ORDER BY state <> 'pending', seq LIMIT 1",
+/// A line for the history of a queue. Events of queues have the number zero.
+pub(crate) async fn note_queue(
+    tx: &mut SqliteConnection,
+    queue: &str,
+    kind: &str,
+    reason: Option<&str>,
+    by: &str,
+) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO counterfoil_events (seq, id, kind, detail, actor) VALUES (0, ?1, ?2, ?3, ?4)",
     )
-    .bind(spellings(id))
-    .fetch_optional(tx)
+    .bind(queue)
+    .bind(kind)
+    .bind(reason)
+    .bind(by)
+    .execute(tx)
     .await
-    .map_err(classify)
-}
-
-fn judge_redrive(
-    found: Option<ParkedRow>,
-    confirmed: bool,
-) -> std::result::Result<(i64, MessageId), String> {
-    match found {
-        None => Err("not in the parking lot".into()),
-        Some((_, _, state, _)) if state != "pending" => Err(format!("already {state}")),
-        Some((.., true)) if !confirmed => {
-            Err("its handler asked for a person's confirmation".into())
-        }
-        Some((seq, id, ..)) => Ok((seq, MessageId::parse(&id).unwrap_or_default())),
-    }
+    .map_err(classify)?;
+    Ok(())
 }
 
 /// The spellings under which an id may stand in the table, as given and as we write it: a JSON array.
-fn spellings(id: &str) -> String {
+pub(crate) fn spellings(id: &str) -> String {
     let given = id.trim();
     let mut all = vec![given.to_owned(), given.to_lowercase(), given.to_uppercase()];
     if let Some(parsed) = MessageId::parse(given) {
@@ -313,6 +305,7 @@ fn queue_stats(row: &SqliteRow) -> sqlx::Result<QueueStats> {
         paused: row.try_get(8)?,
         unavailable_since: row.try_get::<Option<i64>, _>(9)?.map(moment),
         relays: count(10)?,
+        no_route: count(11)?,
     })
 }
 
@@ -329,9 +322,10 @@ fn number(row: &SqliteRow, column: usize) -> sqlx::Result<Option<i64>> {
 /// The fourteen columns that all lists begin with.
 fn entry(row: &SqliteRow) -> sqlx::Result<Entry> {
     let kind = text(row, 3)?.unwrap_or_default();
+    let seq = row.try_get(0)?;
     Ok(Entry {
-        seq: row.try_get(0)?,
-        id: text(row, 1)?.unwrap_or_default(),
+        seq,
+        id: shown_id(text(row, 1)?, seq),
         queue: text(row, 2)?.unwrap_or_default(),
         aggregate: text(row, 4)?.map(|id| Aggregate { kind, id }),
         version: number(row, 5)?,
@@ -392,6 +386,7 @@ fn pending(row: &SqliteRow, entry: Entry) -> sqlx::Result<Pending> {
     let relays: i64 = row.try_get(12)?;
     Ok(Pending {
         queue: entry.queue,
+        event_type: entry.event_type,
         state: RowState::parse(Some(&entry.state)),
         attempts: entry.attempts,
         available_at: entry.available_at,

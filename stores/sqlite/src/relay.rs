@@ -12,7 +12,8 @@ use counterfoil_core::store::{
     ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 
-use crate::settle::{check_fence, millis};
+use crate::desk::note_queue;
+use crate::settle::{array, check_fence, millis, run};
 use crate::{MIGRATIONS, SHARDS, SqliteStore, classify, enqueue, rows, wake};
 
 #[async_trait]
@@ -145,7 +146,7 @@ impl Store for SqliteStore {
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
         let mut tx = self.write().await?;
-        sqlx::query(
+        let done = sqlx::query(
             "INSERT INTO counterfoil_queues (queue, paused_at, paused_reason, paused_by)
              VALUES (?1, (SELECT ms FROM counterfoil_now), ?2, ?3)
              ON CONFLICT (queue) DO UPDATE
@@ -158,6 +159,9 @@ impl Store for SqliteStore {
         .execute(&mut *tx)
         .await
         .map_err(classify)?;
+        if done.rows_affected() == 1 {
+            note_queue(&mut tx, queue, "paused", Some(reason), by).await?;
+        }
         tx.commit().await
     }
 
@@ -176,6 +180,17 @@ impl Store for SqliteStore {
                 .await
                 .map_err(classify)?
                 .rows_affected();
+        }
+        let parked: Vec<i64> = sqlx::query_scalar(include_str!("../sql/sweep_parked.sql"))
+            .bind(millis(retention.parked))
+            .bind(i64::from(retention.batch))
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(classify)?;
+        removed += parked.len() as u64;
+        if !parked.is_empty() {
+            let gone = [array(parked.into_iter())];
+            run(&mut tx, include_str!("../sql/sweep_story.sql"), gone).await?;
         }
         tx.commit().await?;
         Ok(removed)

@@ -163,6 +163,73 @@ async fn what_waits_behind_a_parked_message_goes_on_in_order_after_its_redrive()
 }
 
 #[tokio::test]
+async fn an_aggregate_that_is_redriven_together_arrives_in_order() {
+    for seed in 0..4 {
+        let store = MemoryStore::new();
+        let (heal, healed) = tokio::sync::watch::channel(false);
+        let script = Script::new(move |d| {
+            if d.version <= Some(6) && !*healed.borrow() {
+                Outcome::refused(Code::UPSTREAM_4XX, "no")
+            } else {
+                Outcome::Stored
+            }
+        });
+        let all: Vec<_> = (1..=12).map(|v| message("a", v)).collect();
+        let mut ids = enqueue(&store, &all).await;
+        // Under `skip` all six are parked, one after the other.
+        let engine = start(&store, skipping(&script)).await;
+        eventually("six are parked", || async {
+            parked(&store).await.len() == 6
+        })
+        .await;
+        until_empty(&store).await;
+        let before = script.seen().len();
+
+        heal.send_replace(true);
+        ids.truncate(6);
+        fastrand::Rng::with_seed(seed).shuffle(&mut ids);
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        store.redrive(&ids, false, "ann").await.unwrap();
+        engine.nudge().nudge();
+        until_empty(&store).await;
+
+        let again: Vec<_> = script.seen()[before..].iter().map(|d| d.version).collect();
+        assert_eq!(again, (1..=6).map(Some).collect::<Vec<_>>(), "seed {seed}");
+        engine.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_waits_behind_a_parked_message_goes_on_when_that_is_ignored() {
+    let store = MemoryStore::new();
+    let script = Script::new(|d| {
+        if d.version == Some(1) {
+            Outcome::refused(Code::UPSTREAM_4XX, "no")
+        } else {
+            Outcome::Stored
+        }
+    });
+    let all: Vec<_> = (1..=12).map(|v| message("a", v)).collect();
+    let ids = enqueue(&store, &all).await;
+    let _engine = start(&store, spec(&script)).await;
+    eventually("the rest is put aside", || async {
+        stats(&store).await.held == 11
+    })
+    .await;
+
+    let one = [ids[0].to_string()];
+    store.ignore(&one, "never mind", "ann").await.unwrap();
+
+    until_empty(&store).await;
+    assert_eq!(script.first_deliveries()["a"], (1..=12).collect::<Vec<_>>());
+    assert_eq!(
+        script.seen().len(),
+        12,
+        "the ignored one is not tried again"
+    );
+}
+
+#[tokio::test]
 async fn a_hot_aggregate_does_not_keep_the_others_out() {
     let store = MemoryStore::new();
     let script = Script::new(|_| Outcome::Stored);

@@ -2,14 +2,17 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use counterfoil_core::desk::{Audit, Desk, Detail, Entry, Event, Filter, QueueStats, Redriven};
+use counterfoil_core::desk::{
+    Audit, Desk, Detail, Entry, Event, Filter, HISTORY_PAGE, Ignored, ParkedRecord, QueueStats,
+    Redriven, overtakes,
+};
 use counterfoil_core::explain::Facts;
 use counterfoil_core::message::MessageId;
 use counterfoil_core::row::RowState;
 use counterfoil_core::store::{Result, Store};
 
 use super::MemoryStore;
-use super::looking::{page, parked_entry, pending_entry, same};
+use super::looking::{page, parked_entry, pending_entry};
 use super::settle::event;
 use super::state::{Ended, Parked, Row, State};
 
@@ -45,13 +48,26 @@ impl Desk for MemoryStore {
         Store::pause(self, queue, reason, by).await
     }
 
-    async fn resume_queue(&self, queue: &str, _by: &str) -> Result<bool> {
-        let mut state = self.lock();
-        Ok(state
-            .queues
-            .get_mut(queue)
-            .and_then(|q| q.paused.take())
-            .is_some())
+    async fn resume_queue(&self, queue: &str, by: &str) -> Result<bool> {
+        let (mut state, now) = (self.lock(), self.clock().now());
+        let paused = state.queues.get_mut(queue).and_then(|q| q.paused.take());
+        if paused.is_some() {
+            let line = (queue.to_owned(), event("resumed", by, now));
+            state.queue_events.push(line);
+        }
+        Ok(paused.is_some())
+    }
+
+    async fn queue_history(&self, queue: &str) -> Result<Vec<Event>> {
+        let state = self.lock();
+        let all = state.queue_events.iter().filter(|(of, _)| of == queue);
+        let mut last: Vec<Event> = all
+            .rev()
+            .take(HISTORY_PAGE as usize)
+            .map(|(_, event)| event.clone())
+            .collect();
+        last.reverse();
+        Ok(last)
     }
 
     async fn cancel(&self, id: &str, reason: &str, by: &str) -> Result<bool> {
@@ -73,16 +89,40 @@ impl Desk for MemoryStore {
         let mut answer = Redriven::default();
         let mut chosen: Vec<(i64, MessageId)> = Vec::new();
         for id in ids {
-            match state.judge_redrive(id, confirmed) {
-                Ok(found) => chosen.push(found),
+            match ParkedRecord::may_redrive(state.find_parked(id), confirmed) {
+                Ok(found) => chosen.push(found.key()),
+                Err(reason) => answer.refused.push((id.clone(), reason)),
+            }
+        }
+        chosen.sort_unstable();
+        chosen.dedup();
+        let overtaken = state.overtaken(&chosen);
+        for (seq, id) in chosen {
+            if let Some((_, earlier)) = overtaken.iter().find(|o| o.0 == seq) {
+                answer.refused.push((id.to_string(), overtakes(earlier)));
+            } else {
+                state.redrive(seq, by, now);
+                answer.redriven.push(id);
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn ignore(&self, ids: &[String], reason: &str, by: &str) -> Result<Ignored> {
+        let (mut state, now) = (self.lock(), self.clock().now());
+        let mut answer = Ignored::default();
+        let mut chosen: Vec<(i64, MessageId)> = Vec::new();
+        for id in ids {
+            match ParkedRecord::may_ignore(state.find_parked(id)) {
+                Ok(found) => chosen.push(found.key()),
                 Err(reason) => answer.refused.push((id.clone(), reason)),
             }
         }
         chosen.sort_unstable();
         chosen.dedup();
         for (seq, id) in chosen {
-            state.redrive(seq, by, now);
-            answer.redriven.push(id);
+            state.ignore(seq, reason, by, now);
+            answer.ignored.push(id);
         }
         Ok(answer)
     }
@@ -120,21 +160,32 @@ impl State {
         self.note(seq, event);
     }
 
-    fn judge_redrive(&self, id: &str, confirmed: bool) -> Result<(i64, MessageId), String> {
-        let named = || self.parked.values().filter(|p| same(&p.id.to_string(), id));
-        let found = named()
-            .find(|p| p.state == "pending")
-            .or_else(|| named().next());
-        match found {
-            None => Err("not in the parking lot".into()),
-            Some(p) if p.state != "pending" => Err(format!("already {}", p.state)),
-            Some(p) if p.confirm && !confirmed => {
-                Err("its handler asked for a person's confirmation".into())
-            }
-            Some(p) => Ok((p.row.seq, p.id)),
-        }
+    /// What waits for a decision comes first, then what was given up.
+    fn find_parked(&self, id: &str) -> Option<ParkedRecord> {
+        let named = self.parked.values().filter(|p| p.is(id));
+        let found = named.min_by_key(|p| (p.state != "pending", p.state != "ignored", p.row.seq));
+        found.map(|p| ParkedRecord {
+            seq: p.row.seq,
+            id: p.id.to_string(),
+            state: p.state.to_owned(),
+            confirm: p.confirm,
+        })
     }
 
+    /// Those of the chosen before which another one of their lane is parked, and which.
+    fn overtaken(&self, chosen: &[(i64, MessageId)]) -> Vec<(i64, String)> {
+        let earlier = |seq: i64| {
+            let row = &self.parked.get(&seq)?.row;
+            let lane = row.lane()?;
+            let first = self.holders(row.queue(), &lane).find(|p| {
+                p.state == "pending" && p.row.seq < seq && !chosen.iter().any(|c| c.0 == p.row.seq)
+            });
+            first.map(|p| (seq, p.id.to_string()))
+        };
+        chosen.iter().filter_map(|c| earlier(c.0)).collect()
+    }
+
+    /// Called for the lowest of a lane first: the others wait behind it.
     fn redrive(&mut self, seq: i64, by: &str, now: DateTime<Utc>) {
         let Some(record) = self.parked.get_mut(&seq) else {
             return;
@@ -143,13 +194,35 @@ impl State {
         record.updated_at = now;
         let mut row = record.row.clone();
         row.columns.id = Some(record.id.to_string());
-        row.state = RowState::Retrying;
         row.attempts = 0;
         row.crashes = 0;
         row.redriven = true;
         row.available_at = Some(now);
+        let waits = row.lane().is_some_and(|lane| {
+            self.lane_rows(row.queue(), &lane)
+                .any(|earlier| earlier.seq < seq)
+        });
+        row.state = if waits {
+            RowState::Held
+        } else {
+            RowState::Retrying
+        };
+        // An ignored message may have been cancelled before.
+        self.history.remove(&seq);
         self.outbox.insert(seq, row);
         self.note(seq, event("redriven", by, now));
+    }
+
+    fn ignore(&mut self, seq: i64, reason: &str, by: &str, now: DateTime<Utc>) {
+        if let Some(record) = self.parked.get_mut(&seq) {
+            record.state = "ignored";
+            record.updated_at = now;
+        }
+        let event = Event {
+            detail: Some(reason.to_owned()),
+            ..event("ignored", by, now)
+        };
+        self.note(seq, event);
     }
 
     fn audit(&self) -> Audit {

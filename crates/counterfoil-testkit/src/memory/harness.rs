@@ -128,6 +128,12 @@ impl Harness for MemoryHarness {
             .values_mut()
             .for_each(|e| e.created_at -= span(by));
         state.events.iter_mut().for_each(|(_, e)| e.at -= span(by));
+        let of_queues = state.queue_events.iter_mut();
+        of_queues.for_each(|(_, e)| e.at -= span(by));
+        state
+            .parked
+            .values_mut()
+            .for_each(|p| p.updated_at -= span(by));
     }
 
     async fn corrupt(&self, fault: &Fault) -> bool {

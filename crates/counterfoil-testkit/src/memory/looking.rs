@@ -1,7 +1,8 @@
 //! What operators see: figures, lists, one message, and why it has not arrived.
 
 use chrono::{DateTime, Utc};
-use counterfoil_core::desk::{Detail, Entry, Filter, QueueStats};
+use counterfoil_core::Code;
+use counterfoil_core::desk::{Detail, Entry, Filter, QueueStats, number, shown_id};
 use counterfoil_core::explain::{Blocker, Facts, Pending};
 use counterfoil_core::message::{Aggregate, MessageId};
 use counterfoil_core::row::RowState;
@@ -50,6 +51,11 @@ impl State {
             count(RowState::Retrying),
             count(RowState::Held),
         );
+        let unrouted = |row: &&Row| {
+            queue.is_empty()
+                && row.state == RowState::Scheduled
+                && row.code.as_deref() == Some(Code::NO_ROUTE.as_str())
+        };
         let parked = |p: &&Parked| p.state == "pending" && p.row.queue() == queue;
         let kept = |e: &&Ended| e.state == "sent" && e.row.queue() == queue;
         let oldest = rows()
@@ -61,6 +67,7 @@ impl State {
             queue: queue.to_owned(),
             new: rows().count() as u64 - scheduled - retrying - held,
             scheduled,
+            no_route: rows().filter(unrouted).count() as u64,
             retrying,
             held,
             parked: self.parked.values().filter(parked).count() as u64,
@@ -82,7 +89,7 @@ impl State {
 
     /// Where it stands now comes first.
     pub(super) fn show(&self, id: &str) -> Option<Detail> {
-        let parked = self.parked.values().rfind(|p| same(&p.id.to_string(), id));
+        let parked = self.parked.values().rfind(|p| p.is(id));
         let undecided = parked.filter(|p| matches!(p.state, "pending" | "ignored"));
         let pending = self.outbox.values().find(|row| row.is(id));
         let ended = self.history.values().rfind(|e| e.row.is(id));
@@ -141,7 +148,8 @@ impl State {
 
     fn waiting_behind(&self, parked: i64) -> u64 {
         let record = &self.parked[&parked];
-        let Some(lane) = record.row.lane().filter(|_| record.hold) else {
+        let holds = record.hold && matches!(record.state, "pending" | "redriven");
+        let Some(lane) = record.row.lane().filter(|_| holds) else {
             return 0;
         };
         let waits = |row: &&Row| row.seq != parked && row.state != RowState::Scheduled;
@@ -170,11 +178,15 @@ impl State {
                 .map(|other| blocker(other, lane))
         });
         let holder = lane.as_ref().and_then(|lane| {
-            let holder = self.holders(queue, lane).find(|p| p.row.seq != row.seq);
-            holder.map(|p| Blocker {
-                id: p.id.to_string(),
-                ..blocker(&p.row, lane)
-            })
+            let before = |p: &&Parked| p.state == "pending" || p.row.seq < row.seq;
+            let holder = self.holders(queue, lane).find(before);
+            // A retry is the head of its lane.
+            holder
+                .filter(|_| row.state != RowState::Retrying)
+                .map(|p| Blocker {
+                    id: p.id.to_string(),
+                    ..blocker(&p.row, lane)
+                })
         });
         let owner = self
             .shards
@@ -189,6 +201,7 @@ impl State {
         };
         Pending {
             queue: queue.to_owned(),
+            event_type: row.columns.event_type.clone().unwrap_or_default(),
             state: row.state.clone(),
             attempts: row.attempts(),
             available_at: row.available_at,
@@ -204,14 +217,20 @@ impl State {
     }
 }
 
+impl Parked {
+    pub(super) fn is(&self, id: &str) -> bool {
+        number(id) == Some(self.row.seq) || same(&self.id.to_string(), id)
+    }
+}
+
 impl Row {
     pub(super) fn is(&self, id: &str) -> bool {
-        self.columns.id.as_deref().is_some_and(|own| same(own, id))
+        number(id) == Some(self.seq) || self.columns.id.as_deref().is_some_and(|own| same(own, id))
     }
 }
 
 /// Whether two texts spell the same id.
-pub(super) fn same(one: &str, other: &str) -> bool {
+fn same(one: &str, other: &str) -> bool {
     let parsed = |text| MessageId::parse(text);
     one.eq_ignore_ascii_case(other.trim())
         || parsed(one).is_some_and(|id| parsed(other) == Some(id))
@@ -226,7 +245,7 @@ fn pause_reason(queue: &Queue) -> Option<String> {
 
 fn blocker(row: &Row, lane: &Aggregate) -> Blocker {
     Blocker {
-        id: row.columns.id.clone().unwrap_or_default(),
+        id: shown_id(row.columns.id.clone(), row.seq),
         version: row.columns.version,
         aggregate: lane.to_string(),
         code: row.code.clone(),
@@ -264,7 +283,7 @@ pub(super) fn pending_entry(row: &Row) -> Entry {
     let kind = c.aggregate_type.clone().unwrap_or_default();
     Entry {
         seq: row.seq,
-        id: c.id.clone().unwrap_or_default(),
+        id: shown_id(c.id.clone(), row.seq),
         queue: row.queue().to_owned(),
         aggregate: c.aggregate_id.clone().map(|id| Aggregate { kind, id }),
         version: c.version,

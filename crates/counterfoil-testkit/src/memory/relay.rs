@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use counterfoil_core::desk::Event;
 use counterfoil_core::mark::Horizon;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
@@ -14,6 +15,7 @@ use counterfoil_core::store::{
 use tokio::sync::watch;
 
 use super::MemoryStore;
+use super::settle::event;
 use super::state::SHARDS;
 
 #[async_trait]
@@ -145,9 +147,16 @@ impl Store for MemoryStore {
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
-        let mut state = self.lock();
+        let (mut state, now) = (self.lock(), self.clock().now());
         let paused = &mut state.queues.entry(queue.to_owned()).or_default().paused;
-        paused.get_or_insert_with(|| (reason.to_owned(), by.to_owned()));
+        if paused.is_none() {
+            *paused = Some((reason.to_owned(), by.to_owned()));
+            let event = Event {
+                detail: Some(reason.to_owned()),
+                ..event("paused", by, now)
+            };
+            state.queue_events.push((queue.to_owned(), event));
+        }
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! What becomes of rows.
 
 use chrono::{DateTime, Utc};
+use counterfoil_core::Code;
 use counterfoil_core::desk::Event;
 use counterfoil_core::row::RowState;
 use counterfoil_core::store::{
@@ -39,6 +40,7 @@ impl State {
             if let Some(row) = self.outbox.get_mut(seq) {
                 row.state = RowState::Scheduled;
                 row.available_at = Some(now + span(*delay));
+                row.code = Some(Code::NO_ROUTE.to_string());
             }
         }
         for park in &ours.park {
@@ -79,7 +81,7 @@ impl State {
         }
         if keep {
             let mut row = row;
-            row.attempts = row.attempts.saturating_add(1);
+            row.attempts = row.attempts.max(0).saturating_add(1);
             self.history.insert(
                 seq,
                 Ended {
@@ -103,7 +105,7 @@ impl State {
         row.error = Some(retry.error.clone());
         row.available_at = Some(now + span(retry.delay));
         let event = Event {
-            attempt: Some(retry.attempts),
+            attempt: Some(row.attempts()),
             code: Some(retry.code.to_string()),
             detail: Some(retry.error.clone()),
             ..event("retry", relay.as_str(), now)
@@ -116,6 +118,7 @@ impl State {
             return;
         };
         row.attempts = i32::try_from(park.attempts).unwrap_or(i32::MAX);
+        let attempt = Some(row.attempts());
         row.code = Some(park.code.to_string());
         row.error = Some(park.error.clone());
         let at = self.parked.get(&park.seq).map_or(now, |before| before.at);
@@ -130,7 +133,7 @@ impl State {
         };
         self.parked.insert(park.seq, record);
         let event = Event {
-            attempt: Some(park.attempts),
+            attempt,
             code: Some(park.code.to_string()),
             detail: Some(park.error.clone()),
             ..event("parked", relay.as_str(), now)
@@ -198,7 +201,28 @@ impl State {
             self.ledger.remove(key);
         }
         let events = self.sweep_events(history.min(ledger), batch);
-        (old.len() + keys.len() + events) as u64
+        let parked = self.sweep_parked(now - span(retention.parked), batch);
+        (old.len() + keys.len() + parked + events) as u64
+    }
+
+    /// What was delivered after a redrive, or ignored, goes with its events.
+    fn sweep_parked(&mut self, before: DateTime<Utc>, batch: usize) -> usize {
+        let over = |p: &Parked| matches!(p.state, "delivered" | "ignored");
+        let mut old: Vec<_> = self
+            .parked
+            .iter()
+            .filter(|(_, p)| over(p) && p.updated_at < before)
+            .map(|(seq, p)| (p.updated_at, *seq))
+            .collect();
+        old.sort_unstable();
+        old.truncate(batch);
+        for (_, seq) in &old {
+            self.parked.remove(seq);
+            if !self.history.contains_key(seq) {
+                self.events.retain(|(of, _)| of != seq);
+            }
+        }
+        old.len()
     }
 
     fn sweep_events(&mut self, before: DateTime<Utc>, batch: usize) -> usize {
@@ -207,6 +231,11 @@ impl State {
         self.events.retain(|(seq, event)| {
             let over = event.at < before && !outbox.contains_key(seq) && !parked.contains_key(seq);
             let goes = over && removed < batch;
+            removed += usize::from(goes);
+            !goes
+        });
+        self.queue_events.retain(|(_, event)| {
+            let goes = event.at < before && removed < batch;
             removed += usize::from(goes);
             !goes
         });

@@ -97,6 +97,8 @@ pub(super) struct State {
     pub(super) parked: BTreeMap<i64, Parked>,
     pub(super) history: BTreeMap<i64, Ended>,
     pub(super) events: Vec<(i64, Event)>,
+    /// Who paused and resumed which queue.
+    pub(super) queue_events: Vec<(String, Event)>,
     pub(super) ledger: HashMap<Key, LedgerEntry>,
     pub(super) relays: BTreeMap<RelayId, Member>,
     pub(super) shards: BTreeMap<(String, u16), Ownership>,
@@ -116,6 +118,7 @@ impl State {
             parked: BTreeMap::new(),
             history: BTreeMap::new(),
             events: Vec::new(),
+            queue_events: Vec::new(),
             ledger: HashMap::new(),
             relays: BTreeMap::new(),
             shards: BTreeMap::new(),
@@ -175,11 +178,12 @@ impl State {
         })
     }
 
-    /// A retry or a parked message stands at the head of the lane.
+    /// A retry or a parked message stands at the head of the lane. A redriven one is a row of the
+    /// lane like the others.
     pub(super) fn blocked(&self, queue: &str, lane: &Aggregate) -> bool {
         self.lane_rows(queue, lane)
             .any(|row| row.state == RowState::Retrying)
-            || self.holders(queue, lane).next().is_some()
+            || self.holders(queue, lane).any(|p| p.state == "pending")
     }
 
     /// A row that arrives now in its lane would not be the head.

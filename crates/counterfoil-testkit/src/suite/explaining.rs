@@ -211,6 +211,40 @@ pub async fn a_message_that_nobody_serves_says_so<H: Harness>(t: Fixture<H>) {
     says(&sentence(&t, &unrouted).await, &["No route has taken it"]);
 }
 
+/// No route matches: it says so, and when it is looked at again; the figures count it.
+pub async fn a_message_without_a_route_says_so<H: Harness>(t: Fixture<H>) {
+    let (mut unrouted, mut later) = (message("a", 1), message("b", 1));
+    later = later.not_before(Utc::now() + LATER);
+    unrouted.queue = None;
+    later.queue = None;
+    t.put(&[unrouted.clone(), later.clone()]).await;
+    let relay = t.relay(&[""]).await;
+    let rows = relay.read("").await;
+    let settlement = Settlement {
+        defer: vec![(rows[0].seq, rows[0].shard, LATER)],
+        schedule: pairs(&rows[1..]),
+        ..Settlement::default()
+    };
+
+    relay.settle("", &settlement).await;
+
+    says(
+        &sentence(&t, &unrouted).await,
+        &[
+            "No route matches its event type \"OrderPaid\"",
+            "looked at again at 2",
+        ],
+    );
+    says(&sentence(&t, &later).await, &["Scheduled for 2"]);
+    let stats = t.stats().await;
+    assert_eq!((stats[0].queue.as_str(), stats[0].no_route), ("", 1));
+    assert_eq!((stats[0].scheduled, stats[0].pending()), (2, 2));
+    let shown = t.desk.show(&unrouted.id.to_string()).await.unwrap();
+    assert_eq!(shown.unwrap().entry.code.as_deref(), Some("NO_ROUTE"));
+    t.harness.make_due().await;
+    says(&sentence(&t, &unrouted).await, &["looked at again now"]);
+}
+
 /// Nobody answers at its destination.
 pub async fn a_message_to_an_unavailable_destination_says_since_when<H: Harness>(t: Fixture<H>) {
     let one = message("a", 1);

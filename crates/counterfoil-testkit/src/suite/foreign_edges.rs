@@ -39,6 +39,88 @@ pub async fn a_count_at_its_limit_blocks_nobody<H: Harness>(t: Fixture<H>) {
     assert_eq!(t.desk.outbox(&Filter::default()).await.unwrap().len(), 2);
 }
 
+/// A count stops at its limit, and what is below zero counts as none, wherever it is told.
+pub async fn odd_counts_are_told_as_counts<H: Harness>(t: Fixture<H>) {
+    let most = i32::MAX.cast_unsigned();
+    for (written, before, after) in [(i32::MAX, most, most), (-7, 0, 1), (i32::MIN, 0, 1)] {
+        let odd = ForeignRow {
+            attempts: Some(written),
+            ..row()
+        };
+        t.foreign(&vec![odd; 4]).await;
+        let relay = t.relay(&[QUEUE]).await;
+        let rows = relay.read(QUEUE).await;
+        assert!(rows.iter().all(|r| r.attempts == before), "{written}");
+        let named: Vec<String> = rows.iter().map(|r| id(r).to_string()).collect();
+
+        relay.sent_and_kept(QUEUE, &rows[..1]).await;
+        relay.retry(QUEUE, &rows[1]).await;
+        relay.park(QUEUE, &rows[2]).await;
+        assert!(t.desk.cancel(&named[3], "odd", "ann").await.unwrap());
+
+        for (n, attempts) in [(0, after), (1, after), (2, after), (3, before)] {
+            let shown = t.desk.show(&named[n]).await.unwrap().unwrap();
+            assert_eq!(shown.entry.attempts, attempts, "{written}: row {n}");
+            let told: Vec<_> = shown.events.iter().filter_map(|e| e.attempt).collect();
+            assert!(told.iter().all(|n| *n == after), "{written}: {told:?}");
+        }
+        t.harness.make_due().await;
+        let again = relay.waiting(QUEUE).await;
+        assert_eq!(again[0].attempts, after, "it does not start over");
+        relay.retry(QUEUE, &again[0]).await;
+        t.harness.make_due().await;
+        relay.sent(QUEUE, &relay.waiting(QUEUE).await).await;
+        relay.store.leave(&relay.id).await.unwrap();
+    }
+}
+
+/// A row without an id is found by its number: listed, shown, explained and cancelled.
+pub async fn a_row_without_an_id_is_found_by_its_number<H: Harness>(t: Fixture<H>) {
+    let nameless = ForeignRow {
+        nulls: true,
+        ..of("a")
+    };
+    t.foreign(&[nameless.clone(), nameless.clone(), nameless])
+        .await;
+    let relay = t.relay(&[QUEUE]).await;
+    let rows = relay.read(QUEUE).await;
+    let named: Vec<String> = rows.iter().map(|r| format!("#{}", r.seq)).collect();
+
+    let listed = t.desk.outbox(&Filter::default()).await.unwrap();
+    let listed: Vec<String> = listed.into_iter().map(|e| e.id).collect();
+    assert_eq!(listed, named);
+    let shown = t.desk.show(&named[0]).await.unwrap().unwrap();
+    assert_eq!((shown.place, shown.entry.seq), ("outbox", rows[0].seq));
+    let behind = t.desk.facts(&named[1]).await.unwrap().sentence();
+    assert!(
+        behind.contains(&format!("message {}", named[0])),
+        "{behind}"
+    );
+
+    assert!(t.desk.cancel(&named[0], "nameless", "ann").await.unwrap());
+    assert!(!t.desk.cancel(&named[0], "nameless", "ann").await.unwrap());
+    relay.park(QUEUE, &rows[1]).await;
+
+    let places = [
+        ("history", "cancelled"),
+        ("parked", "pending"),
+        ("outbox", "new"),
+    ];
+    for (name, expected) in named.iter().zip(places) {
+        let shown = t.desk.show(name).await.unwrap().unwrap();
+        assert_eq!((shown.place, shown.entry.state.as_str()), expected);
+    }
+    let parked = t.desk.parked(&Filter::default()).await.unwrap();
+    assert_eq!(parked[0].id, id(&rows[1]).to_string());
+    let one = &named[1..2];
+    let redriven = t.desk.redrive(one, false, "ann").await.unwrap();
+    assert_eq!(redriven.redriven, [id(&rows[1])]);
+    for nobody in ["#0", "#999999999", "#", "#-1", "#x"] {
+        assert!(t.desk.show(nobody).await.unwrap().is_none(), "{nobody}");
+        assert!(!t.desk.cancel(nobody, "?", "ann").await.unwrap());
+    }
+}
+
 /// Times from the edges of the calendar are early or due, and operators can read them.
 pub async fn odd_times_are_early_or_due<H: Harness>(t: Fixture<H>) {
     let times = [

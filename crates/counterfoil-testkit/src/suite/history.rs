@@ -10,6 +10,7 @@ use crate::harness::Harness;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// Parked messages go after the usual 30 days.
 fn keep(history: Duration, ledger: Duration) -> Retention {
     Retention {
         history,
@@ -114,6 +115,76 @@ pub async fn keys_have_a_retention_of_their_own<H: Harness>(t: Fixture<H>) {
     assert!(later.is_first());
 }
 
+/// Parked messages that are delivered or ignored go after their own time, in batches, with their
+/// story; what waits for a decision or is on its way back stays.
+pub async fn parked_messages_that_are_over_are_swept<H: Harness>(t: Fixture<H>) {
+    t.put(&(0..6).map(|n| message(n, n)).collect::<Vec<_>>())
+        .await;
+    let relay = t.relay(&[QUEUE]).await;
+    let rows = relay.read(QUEUE).await;
+    for row in &rows {
+        relay.park(QUEUE, row).await;
+    }
+    let named: Vec<String> = rows.iter().map(|r| id(r).to_string()).collect();
+    t.desk.ignore(&named[..2], "no", "ann").await.unwrap();
+    t.desk.redrive(&named[2..3], false, "ann").await.unwrap();
+    relay.sent(QUEUE, &relay.waiting(QUEUE).await).await;
+    t.desk.redrive(&named[3..4], false, "ann").await.unwrap();
+    t.harness.age_history(DAY * 20).await;
+    t.desk.ignore(&named[4..5], "no", "ann").await.unwrap();
+    let retention = |days: u32| Retention {
+        parked: DAY * days,
+        batch: 2,
+        ..keep(DAY * 100, DAY * 100)
+    };
+
+    let mut removed = Vec::new();
+    for days in [30, 10, 10, 10] {
+        removed.push(t.store.sweep(&retention(days)).await.unwrap());
+    }
+
+    assert_eq!(removed, [0, 2, 1, 0]);
+    for gone in &named[..3] {
+        assert!(t.desk.show(gone).await.unwrap().is_none());
+    }
+    let audit = t.desk.audit().await.unwrap();
+    assert_eq!((audit.pending, audit.parked, audit.ignored), (1, 1, 1));
+    for (one, last) in [(3, "redriven"), (4, "ignored"), (5, "parked")] {
+        let shown = t.desk.show(&named[one]).await.unwrap().unwrap();
+        assert_eq!(shown.events.last().unwrap().kind, last);
+    }
+    // The events went with the records: nothing is left for the sweep of events.
+    let old_events = Retention {
+        parked: DAY * 100,
+        ..keep(DAY, DAY)
+    };
+    t.harness.age_history(DAY * 10).await;
+    assert_eq!(t.store.sweep(&old_events).await.unwrap(), 0);
+}
+
+/// A parked message that is kept in the history keeps its story when its record goes.
+pub async fn a_kept_message_keeps_its_story<H: Harness>(t: Fixture<H>) {
+    t.put(&messages("a", 1)).await;
+    let relay = t.relay(&[QUEUE]).await;
+    let row = relay.read(QUEUE).await.remove(0);
+    relay.park(QUEUE, &row).await;
+    let named = [id(&row).to_string()];
+    t.desk.redrive(&named, false, "ann").await.unwrap();
+    let back = relay.waiting(QUEUE).await;
+    relay.sent_and_kept(QUEUE, &back).await;
+    t.harness.age_history(DAY * 60).await;
+
+    sweep_all(&t, &keep(DAY * 100, DAY * 100)).await;
+
+    let shown = t.desk.show(&named[0]).await.unwrap().unwrap();
+    assert_eq!((shown.place, shown.events.len()), ("history", 3));
+    let lot = Filter {
+        state: Some("all".into()),
+        ..Filter::default()
+    };
+    assert!(t.desk.parked(&lot).await.unwrap().is_empty());
+}
+
 /// Retention never takes what waits or what others wait for.
 pub async fn nothing_that_is_not_over_is_ever_swept<H: Harness>(t: Fixture<H>) {
     t.put(&messages("a", 4)).await;
@@ -124,7 +195,11 @@ pub async fn nothing_that_is_not_over_is_ever_swept<H: Harness>(t: Fixture<H>) {
     relay.hold(QUEUE, &rows[2..3]).await;
     t.harness.age_history(DAY * 10_000).await;
 
-    sweep_all(&t, &keep(Duration::ZERO, Duration::ZERO)).await;
+    let nothing = Retention {
+        parked: Duration::ZERO,
+        ..keep(Duration::ZERO, Duration::ZERO)
+    };
+    sweep_all(&t, &nothing).await;
 
     let audit = t.desk.audit().await.unwrap();
     assert_eq!((audit.pending, audit.parked), (3, 1));

@@ -156,6 +156,48 @@ pub async fn a_batch_is_recognised_piece_by_piece<H: Harness>(t: Fixture<H>) {
     assert_eq!((audit.pending, audit.ledger), (3, 3));
 }
 
+/// A batch keeps its order, with keys and without, and a key counts from its first use in it.
+pub async fn a_batch_keeps_its_order_with_and_without_keys<H: Harness>(t: Fixture<H>) {
+    let old = message("a", 0);
+    t.put_keyed(&keyed(old.clone(), "z", "used")).await;
+    let all: Vec<_> = (1..9).map(|n| message("a", n)).collect();
+    let at = |n: usize| all[n].clone();
+    let batch = [
+        keyed(at(0), "z", "z"),
+        Keyed::from(at(1)),
+        keyed(at(2), "a", "a"),
+        keyed(at(3), "z", "z"),
+        keyed(at(4), "z", "used"),
+        keyed(at(5), "a", "z"),
+        Keyed::from(at(6)),
+        Keyed::from(at(6)),
+        keyed(at(7), "a", "a"),
+    ];
+
+    let answers = t.store.enqueue(&batch).await.unwrap();
+
+    let (first, again) = (Enqueued::First, Enqueued::Duplicate);
+    let expected = [
+        first(all[0].id),
+        first(all[1].id),
+        first(all[2].id),
+        again(all[0].id),
+        again(old.id),
+        first(all[5].id),
+        first(all[6].id),
+        first(all[6].id),
+        again(all[2].id),
+    ];
+    assert_eq!(answers, expected);
+    let relay = t.relay(&[QUEUE]).await;
+    let stored = [
+        old.id, all[0].id, all[1].id, all[2].id, all[5].id, all[6].id, all[6].id,
+    ];
+    assert_eq!(ids(&relay.read(QUEUE).await), stored);
+    assert_eq!(t.store.enqueue(&[]).await.unwrap(), []);
+    assert_eq!(t.desk.audit().await.unwrap().ledger, 4);
+}
+
 /// A broken message in a batch leaves nothing behind of the whole batch.
 pub async fn a_refused_batch_leaves_nothing<H: Harness>(t: Fixture<H>) {
     let fine = keyed(message("a", 1), "api", "1");

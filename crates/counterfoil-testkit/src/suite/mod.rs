@@ -188,6 +188,13 @@ macro_rules! store_suite {
             a_message_that_is_named_twice_is_redriven_once,
             a_confirmation_that_is_needed_must_be_given,
             a_batch_is_redriven_lowest_first,
+            a_redrive_does_not_overtake_what_is_parked_before_it,
+            a_refused_redrive_keeps_the_later_ones_back,
+            an_aggregate_is_redriven_in_its_order,
+            a_redriven_message_waits_behind_an_earlier_retry,
+            an_ignored_message_lifts_its_block,
+            only_what_is_pending_can_be_ignored,
+            an_ignored_message_comes_back_when_it_is_confirmed,
             a_compensation_is_enqueued_with_the_parking,
             cancelling_a_redriven_message_lifts_its_block,
             a_message_without_an_aggregate_is_parked_and_redriven,
@@ -205,6 +212,8 @@ macro_rules! store_suite {
         );
         $crate::cases!($harness, foreign_edges:
             a_count_at_its_limit_blocks_nobody,
+            odd_counts_are_told_as_counts,
+            a_row_without_an_id_is_found_by_its_number,
             odd_times_are_early_or_due,
             odd_times_of_waiting_rows_are_understood,
             states_that_only_we_should_write_are_read_all_the_same,
@@ -219,6 +228,7 @@ macro_rules! store_suite {
             a_message_without_a_key_is_always_the_first,
             a_bad_key_is_refused,
             a_batch_is_recognised_piece_by_piece,
+            a_batch_keeps_its_order_with_and_without_keys,
             a_refused_batch_leaves_nothing,
         );
         $crate::cases!($harness, desk:
@@ -248,6 +258,7 @@ macro_rules! store_suite {
             a_scheduled_message_says_for_when,
             a_message_in_a_paused_queue_says_why,
             a_message_that_nobody_serves_says_so,
+            a_message_without_a_route_says_so,
             a_message_to_an_unavailable_destination_says_since_when,
             a_due_message_says_who_has_it,
         );
@@ -256,6 +267,8 @@ macro_rules! store_suite {
             old_history_is_swept_in_batches,
             cancelled_messages_are_swept_too,
             keys_have_a_retention_of_their_own,
+            parked_messages_that_are_over_are_swept,
+            a_kept_message_keeps_its_story,
             nothing_that_is_not_over_is_ever_swept,
         );
         $crate::cases!($harness, wiring:
@@ -263,6 +276,7 @@ macro_rules! store_suite {
             migrations_can_be_run_again_and_by_several_at_once,
             an_unavailable_destination_is_remembered,
             pausing_twice_keeps_the_first_reason,
+            a_queue_tells_who_paused_and_resumed_it,
             a_pause_and_an_outage_are_kept_apart,
             an_announcement_wakes_whoever_listens,
         );

@@ -29,7 +29,8 @@ enum Step {
     Reroute(MessageId, &'static str),
     Suspect(MessageId),
     Cancel(MessageId),
-    Redrive(Vec<MessageId>),
+    Redrive(Vec<MessageId>, bool),
+    Ignore(Vec<MessageId>),
     Pause(&'static str),
     Resume(&'static str),
     MakeDue,
@@ -159,11 +160,15 @@ impl<H: Harness> Side<H> {
                     .unwrap()
                     .to_string();
             }
-            Step::Redrive(ids) => {
+            Step::Redrive(ids, confirmed) => {
                 let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-                let answer = t.desk.redrive(&ids, true, "ann").await.unwrap();
-                let refused: Vec<_> = answer.refused.into_iter().map(|r| r.0).collect();
-                return format!("{:?} {refused:?}", answer.redriven);
+                let answer = t.desk.redrive(&ids, confirmed, "ann").await.unwrap();
+                return format!("{:?} {:?}", answer.redriven, answer.refused);
+            }
+            Step::Ignore(ids) => {
+                let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+                let answer = t.desk.ignore(&ids, "a reason", "ann").await.unwrap();
+                return format!("{:?} {:?}", answer.ignored, answer.refused);
             }
             Step::Pause(queue) => t.desk.pause_queue(queue, "a reason", "ann").await.unwrap(),
             Step::Resume(queue) => {
@@ -299,12 +304,18 @@ async fn choose(seed: &mut Seed, model: &Side<MemoryHarness>, known: &[MessageId
         (4, ..) => Step::TakeBack(some),
         (5, ..) => Step::PutKeyed(some[0].clone(), seed.below(10).to_string()),
         (6, _, Some(m)) => Step::Cancel(m),
-        (7 | 8, _, Some(m)) => Step::Redrive(
-            lot.iter()
-                .filter_map(|e| MessageId::parse(&e.id))
-                .chain([m])
-                .collect(),
-        ),
+        (7, _, Some(m)) => {
+            let lot = lot.iter().filter_map(|e| MessageId::parse(&e.id));
+            Step::Redrive(lot.chain([m]).collect(), seed.below(2) == 0)
+        }
+        (8, _, Some(m)) => {
+            let one = lot.get(seed.below(lot.len().max(1)));
+            let one = one.and_then(|e| MessageId::parse(&e.id)).unwrap_or(m);
+            match seed.below(3) {
+                0 => Step::Ignore(vec![m, one]),
+                _ => Step::Redrive(vec![one], true),
+            }
+        }
         (9, ..) => Step::Pause(queue),
         (10 | 11, ..) => Step::Resume(queue),
         (12 | 13, ..) => Step::MakeDue,

@@ -355,6 +355,204 @@ pub async fn a_batch_is_redriven_lowest_first<H: Harness>(t: Fixture<H>) {
     assert_eq!(relay.read(QUEUE).await.len(), 1);
 }
 
+/// Parks every row, each so that its aggregate waits for it.
+async fn park_all(relay: &Relay, rows: &[RawRow]) {
+    let all = Settlement {
+        park: rows.iter().map(park).collect(),
+        ..Settlement::default()
+    };
+    relay.settle(QUEUE, &all).await;
+}
+
+fn named(rows: &[RawRow]) -> Vec<String> {
+    rows.iter().map(|row| id(row).to_string()).collect()
+}
+
+/// A later message of a lane does not overtake an earlier one that still waits for a decision.
+pub async fn a_redrive_does_not_overtake_what_is_parked_before_it<H: Harness>(t: Fixture<H>) {
+    t.put(&messages("a", 3)).await;
+    t.put(&[message("a", 9).queue(OTHER), message("b", 9)])
+        .await;
+    let relay = t.relay(&[QUEUE, OTHER]).await;
+    let rows = relay.read(QUEUE).await;
+    park_all(&relay, &rows).await;
+    relay.park(OTHER, &relay.read(OTHER).await[0]).await;
+    let first = id(&rows[0]).to_string();
+
+    let later = t.desk.redrive(&named(&rows[1..]), true, "ann").await;
+    let later = later.unwrap();
+
+    assert_eq!(later.redriven, [id(&rows[3])], "another aggregate goes");
+    let refused: Vec<&String> = later.refused.iter().map(|r| &r.0).collect();
+    assert_eq!(refused, named(&rows[1..3]).iter().collect::<Vec<_>>());
+    for (_, why) in &later.refused {
+        let expected = format!(
+            "{first} of the same aggregate is parked before it: redrive or ignore that one first"
+        );
+        assert_eq!(*why, expected);
+    }
+    assert_eq!(state_in_lot(&t, &rows[1]).await, "pending");
+
+    let ignored = t.desk.ignore(&[first], "never mind", "ann").await.unwrap();
+    assert_eq!(ignored.ignored, [id(&rows[0])]);
+    let now = t.desk.redrive(&named(&rows[1..3]), true, "ann").await;
+    assert_eq!(now.unwrap().redriven, ids(&rows[1..3]));
+}
+
+/// An earlier message that is refused itself is still in the way.
+pub async fn a_refused_redrive_keeps_the_later_ones_back<H: Harness>(t: Fixture<H>) {
+    t.put(&messages("a", 2)).await;
+    let relay = t.relay(&[QUEUE]).await;
+    let rows = relay.read(QUEUE).await;
+    let confirm = Park {
+        confirm: true,
+        ..park(&rows[0])
+    };
+    park_as(&relay, confirm).await;
+    relay.park(QUEUE, &rows[1]).await;
+
+    let without = t.desk.redrive(&named(&rows), false, "ann").await.unwrap();
+    let with = t.desk.redrive(&named(&rows), true, "ann").await.unwrap();
+
+    assert_eq!((without.redriven.len(), without.refused.len()), (0, 2));
+    assert_eq!(with.redriven, ids(&rows));
+}
+
+/// Several of one aggregate go back together: one after the other, before what waits behind them.
+pub async fn an_aggregate_is_redriven_in_its_order<H: Harness>(t: Fixture<H>) {
+    for hold in [true, false] {
+        t.put(&messages("a", 5)).await;
+        let relay = t.relay(&[QUEUE]).await;
+        let rows = relay.read(QUEUE).await;
+        let stuck = Settlement {
+            park: rows[..3].iter().map(|r| Park { hold, ..park(r) }).collect(),
+            hold: pairs(&rows[3..]),
+            ..Settlement::default()
+        };
+        relay.settle(QUEUE, &stuck).await;
+        let mut backwards = named(&rows[..3]);
+        backwards.reverse();
+
+        let answer = t.desk.redrive(&backwards, false, "ann").await.unwrap();
+
+        assert_eq!(answer.redriven, ids(&rows[..3]));
+        let due = relay.waiting(QUEUE).await;
+        assert_eq!(versions(&due), [1], "the first alone is due");
+        assert_eq!(relay.runnable(QUEUE).await, []);
+        relay.sent(QUEUE, &due).await;
+        assert!(relay.waiting(QUEUE).await.is_empty());
+        assert_eq!(relay.runnable(QUEUE).await, [lane("a")]);
+        let rest = relay.lane(QUEUE, &lane("a")).await;
+        assert_eq!(versions(&rest), [2, 3, 4, 5]);
+        assert_eq!(state_in_lot(&t, &rows[1]).await, "redriven");
+
+        relay.park(QUEUE, &rest[0]).await;
+        assert_eq!(relay.runnable(QUEUE).await, [], "it holds again");
+        assert!(redrive(&t, &rows[1]).await);
+        relay.sent(QUEUE, &relay.waiting(QUEUE).await).await;
+        relay.sent(QUEUE, &relay.everything(QUEUE).await).await;
+        assert_eq!(state_in_lot(&t, &rows[2]).await, "delivered");
+        let audit = t.desk.audit().await.unwrap();
+        assert_eq!((audit.pending, audit.parked), (0, 0));
+        assert_eq!(audit.findings(false), Vec::<String>::new());
+        relay.store.leave(&relay.id).await.unwrap();
+    }
+}
+
+/// What goes back while an earlier one of its aggregate is being tried waits behind that.
+pub async fn a_redriven_message_waits_behind_an_earlier_retry<H: Harness>(t: Fixture<H>) {
+    t.put(&messages("a", 2)).await;
+    let relay = t.relay(&[QUEUE]).await;
+    let rows = relay.read(QUEUE).await;
+    relay.park(QUEUE, &rows[1]).await;
+    relay.retry(QUEUE, &rows[0]).await;
+
+    assert!(redrive(&t, &rows[1]).await);
+
+    assert!(relay.everything(QUEUE).await.is_empty());
+    t.harness.make_due().await;
+    assert_eq!(versions(&relay.everything(QUEUE).await), [1]);
+    relay.sent(QUEUE, &relay.waiting(QUEUE).await).await;
+    assert_eq!(versions(&relay.everything(QUEUE).await), [2]);
+}
+
+/// An ignored message lets its aggregate go on, and says who gave it up and why.
+pub async fn an_ignored_message_lifts_its_block<H: Harness>(t: Fixture<H>) {
+    let (relay, rows) = parked_head(&t).await;
+    let one = named(&rows[..1]);
+
+    let answer = t.desk.ignore(&one, "refunded by hand", "ann").await;
+
+    let answer = answer.unwrap();
+    assert_eq!(answer.ignored, [id(&rows[0])]);
+    assert!(answer.refused.is_empty());
+    assert_eq!(relay.runnable(QUEUE).await, [lane("a")]);
+    assert_eq!(versions(&relay.lane(QUEUE, &lane("a")).await), [2, 3]);
+    assert_eq!(state_in_lot(&t, &rows[0]).await, "ignored");
+    let shown = t.desk.show(&one[0]).await.unwrap().unwrap();
+    let last = shown.events.last().unwrap();
+    assert_eq!(
+        (last.kind.as_str(), last.actor.as_deref()),
+        ("ignored", Some("ann"))
+    );
+    assert_eq!(last.detail.as_deref(), Some("refunded by hand"));
+    let sentence = t.desk.facts(&one[0]).await.unwrap().sentence();
+    assert!(sentence.contains("and ignored"), "{sentence}");
+    let audit = t.desk.audit().await.unwrap();
+    assert_eq!((audit.parked, audit.ignored, audit.pending), (0, 1, 2));
+    assert_eq!(audit.findings(true), Vec::<String>::new());
+}
+
+/// Only what waits for a decision can be ignored; the rest is refused with a reason.
+pub async fn only_what_is_pending_can_be_ignored<H: Harness>(t: Fixture<H>) {
+    t.put(&(0..4).map(|n| message(n, n)).collect::<Vec<_>>())
+        .await;
+    let relay = t.relay(&[QUEUE]).await;
+    let rows = relay.read(QUEUE).await;
+    park_all(&relay, &rows[..3]).await;
+    assert!(redrive(&t, &rows[1]).await);
+    let twice = named(&rows[2..3]);
+    let mut all = [named(&rows), twice, vec!["no such thing".into()]].concat();
+
+    let answer = t.desk.ignore(&all, "?", "ann").await.unwrap();
+
+    assert_eq!(answer.ignored, [id(&rows[0]), id(&rows[2])]);
+    all.retain(|n| !named(&[rows[0].clone(), rows[2].clone()]).contains(n));
+    let refused: Vec<String> = answer.refused.iter().map(|r| r.0.clone()).collect();
+    assert_eq!(refused, all);
+    assert!(answer.refused.iter().all(|r| !r.1.is_empty()));
+    let again = t.desk.ignore(&named(&rows[..1]), "?", "ann").await.unwrap();
+    assert_eq!((again.ignored.len(), again.refused.len()), (0, 1));
+    let shown = t.desk.show(&named(&rows)[2]).await.unwrap().unwrap();
+    let ignored = shown.events.iter().filter(|e| e.kind == "ignored");
+    assert_eq!(ignored.count(), 1, "named twice, ignored once");
+}
+
+/// An ignored message comes back with a confirmation only, also when it was cancelled.
+pub async fn an_ignored_message_comes_back_when_it_is_confirmed<H: Harness>(t: Fixture<H>) {
+    t.put(&[message("a", 1), message("b", 1)]).await;
+    let relay = t.relay(&[QUEUE]).await;
+    let rows = relay.read(QUEUE).await;
+    park_all(&relay, &rows).await;
+    let all = named(&rows);
+    t.desk.ignore(&all[..1], "never mind", "ann").await.unwrap();
+    assert!(redrive(&t, &rows[1]).await);
+    assert!(t.desk.cancel(&all[1], "never mind", "ann").await.unwrap());
+
+    let without = t.desk.redrive(&all, false, "ann").await.unwrap();
+    let with = t.desk.redrive(&all, true, "ann").await.unwrap();
+
+    assert_eq!((without.redriven.len(), without.refused.len()), (0, 2));
+    assert_eq!(with.redriven, ids(&rows));
+    let audit = t.desk.audit().await.unwrap();
+    assert_eq!((audit.pending, audit.ignored, audit.cancelled), (2, 0, 0));
+    assert_eq!(audit.findings(true), Vec::<String>::new());
+    let back = relay.waiting(QUEUE).await;
+    assert_eq!(ids(&back), ids(&rows));
+    relay.sent_and_kept(QUEUE, &back).await;
+    assert_eq!(t.desk.audit().await.unwrap().sent_kept, 2);
+}
+
 /// A compensation is enqueued together with the parking.
 pub async fn a_compensation_is_enqueued_with_the_parking<H: Harness>(t: Fixture<H>) {
     t.put(&messages("a", 1)).await;

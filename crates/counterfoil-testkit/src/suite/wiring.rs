@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use counterfoil_core::store::MAX_SHARDS;
+use counterfoil_core::store::{MAX_SHARDS, Retention};
 
 use crate::fixture::{Fixture, OTHER, QUEUE, message, messages};
 use crate::harness::Harness;
@@ -83,6 +83,44 @@ pub async fn pausing_twice_keeps_the_first_reason<H: Harness>(t: Fixture<H>) {
     t.desk.pause_queue(QUEUE, "lunch", "bob").await.unwrap();
     let stats = t.stats().await;
     assert!(stats[0].paused.clone().unwrap().contains("lunch"));
+}
+
+/// Every pause and every resume says who did it; what changed nothing leaves no line.
+pub async fn a_queue_tells_who_paused_and_resumed_it<H: Harness>(t: Fixture<H>) {
+    t.desk.pause_queue(QUEUE, "lunch", "bob").await.unwrap();
+    t.store.pause(QUEUE, "401", "relay").await.unwrap();
+    t.desk.pause_queue(OTHER, "dinner", "eve").await.unwrap();
+    assert!(t.desk.resume_queue(QUEUE, "ann").await.unwrap());
+    assert!(!t.desk.resume_queue(QUEUE, "eve").await.unwrap());
+    t.store.pause(QUEUE, "401", "relay").await.unwrap();
+
+    let story = t.desk.queue_history(QUEUE).await.unwrap();
+
+    let lines: Vec<_> = story
+        .iter()
+        .map(|e| {
+            let actor = e.actor.as_deref().unwrap();
+            (e.kind.as_str(), actor, e.detail.as_deref())
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            ("paused", "bob", Some("lunch")),
+            ("resumed", "ann", None),
+            ("paused", "relay", Some("401")),
+        ]
+    );
+    assert!(story.is_sorted_by_key(|e| e.at));
+    assert!(t.desk.queue_history("nobody").await.unwrap().is_empty());
+    t.harness.age_history(Duration::from_secs(86_400)).await;
+    let short = Retention {
+        history: Duration::from_secs(3_600),
+        ledger: Duration::from_secs(3_600),
+        ..Retention::default()
+    };
+    assert_eq!(t.store.sweep(&short).await.unwrap(), 4);
+    assert!(t.desk.queue_history(QUEUE).await.unwrap().is_empty());
 }
 
 /// A pause and a note about the destination do not disturb each other.

@@ -167,6 +167,7 @@ impl Harness for MysqlHarness {
             ("history", "ended_at"),
             ("ledger", "created_at"),
             ("events", "at"),
+            ("parked", "updated_at"),
         ] {
             self.run(format!(
                 "UPDATE counterfoil_{table} SET {column} = {column} - INTERVAL {} MICROSECOND",

@@ -76,6 +76,7 @@ async fn everything_at_once(t: &Fixture<MysqlHarness>, relay: &Relay) {
     let nothing = Retention {
         history: Duration::ZERO,
         ledger: Duration::ZERO,
+        parked: Duration::ZERO,
         batch: 100,
     };
     soon("sweeping", relay.store.sweep(&nothing)).await.unwrap();

@@ -153,6 +153,10 @@ impl Harness for SqliteHarness {
         .await;
         self.execute(format!("UPDATE counterfoil_events SET at = at - {ms}"))
             .await;
+        self.execute(format!(
+            "UPDATE counterfoil_parked SET updated_at = updated_at - {ms}"
+        ))
+        .await;
     }
 
     async fn corrupt(&self, fault: &Fault) -> bool {

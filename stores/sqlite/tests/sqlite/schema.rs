@@ -156,8 +156,11 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../../sql/reroute.sql"), "o USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../../sql/sweep_history.sql"), "counterfoil_history_ended (ended_at<?)"),
     (include_str!("../../sql/sweep_ledger.sql"), "counterfoil_ledger_created (created_at<?)"),
+    (include_str!("../../sql/sweep_parked.sql"), "counterfoil_parked_over (updated_at<?)"),
+    (include_str!("../../sql/sweep_story.sql"), "counterfoil_events_seq (seq=?)"),
     (include_str!("../../sql/sweep_events.sql"), "counterfoil_events_at (at<?)"),
     (include_str!("../../sql/show.sql"), "counterfoil_outbox_id (id=?)"),
+    (include_str!("../../sql/show_number.sql"), "counterfoil_outbox USING INTEGER PRIMARY KEY (rowid=?)"),
 ];
 
 async fn no_scans(h: &SqliteHarness, when: &str) {
