@@ -128,7 +128,7 @@ pub(crate) enum Command {
     /// Messages that are not delivered yet
     #[command(subcommand)]
     Outbox(Outbox),
-    /// Queues: figures, pause, resume
+    /// Queues: figures, pause, resume, history
     #[command(subcommand)]
     Queue(Queue),
     /// Messages that could not pass
@@ -254,7 +254,7 @@ pub(crate) struct Enqueue {
 /// A message.
 #[derive(Debug, Group)]
 pub(crate) struct One {
-    /// The message's id
+    /// The message's id, or its number as '#123'
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) output: Output,
@@ -308,7 +308,7 @@ pub(crate) enum Outbox {
                       Example:\n  counterfoil outbox cancel 0198c0de-0000-7000-8000-000000000001 --reason 'sent by hand'"
     )]
     Cancel {
-        /// The messages' ids
+        /// The messages' ids, or their numbers as '#123'
         #[arg(required = true)]
         ids: Vec<String>,
         /// Why, for the record
@@ -346,6 +346,14 @@ pub(crate) enum Queue {
         #[command(flatten)]
         operator: Operator,
     },
+    /// Show who paused and resumed a queue, and why
+    #[command(after_help = "Example:\n  counterfoil queue history billing")]
+    History {
+        /// The queue
+        queue: String,
+        #[command(flatten)]
+        output: Output,
+    },
 }
 
 /// `parked`
@@ -371,10 +379,30 @@ pub(crate) enum Parked {
     Show(One),
     /// Put parked messages back into their queues, lowest number first, under the same ids
     #[command(
-        after_help = "Examples:\n  counterfoil parked redrive 0198c0de-0000-7000-8000-000000000001\n  \
+        after_help = "Of an aggregate that is held, the message that was parked first goes first. An ignored message comes \
+                      back with --confirm.\n\n\
+                      Examples:\n  counterfoil parked redrive 0198c0de-0000-7000-8000-000000000001\n  \
                       counterfoil parked redrive --queue billing --code UPSTREAM_4XX --dry-run"
     )]
     Redrive(Redrive),
+    /// Give parked messages up: later ones of their aggregates go on without them
+    #[command(
+        after_help = "They stay in the parking lot as ignored until the sweep (keep-parked). Taking one back needs \
+                      `parked redrive --confirm`.\n\n\
+                      Example:\n  counterfoil parked ignore 0198c0de-0000-7000-8000-000000000001 --reason 'refunded by hand'"
+    )]
+    Ignore {
+        /// The messages' ids
+        #[arg(required = true)]
+        ids: Vec<String>,
+        /// Why, for the record
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        #[command(flatten)]
+        operator: Operator,
+        #[command(flatten)]
+        output: Output,
+    },
 }
 
 /// `parked redrive`
@@ -392,7 +420,7 @@ pub(crate) struct Redrive {
     /// Every pending one
     #[arg(long, conflicts_with_all = ["ids", "queue", "code"])]
     pub(crate) all: bool,
-    /// Also those whose handler asked for a person's confirmation
+    /// Also those whose handler asked for a person's confirmation, and ignored ones that are named
     #[arg(long)]
     pub(crate) confirm: bool,
     /// Say what would be done and change nothing

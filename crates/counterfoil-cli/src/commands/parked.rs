@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use counterfoil_core::MessageId;
 use counterfoil_core::desk::{Desk, Entry, Filter, MAX_PAGE, Redriven};
 use serde_json::json;
 
@@ -29,6 +30,17 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
         }
         What::Show(one) => show::run(outbox, &one, Some("parked")).await,
         What::Redrive(args) => redrive(outbox, args).await,
+        What::Ignore {
+            ids,
+            reason,
+            operator,
+            output,
+        } => {
+            let done = outbox.ignore(&ids, &reason, &operator.name()).await?;
+            // Relays find what goes on by looking when they cannot be told.
+            let _ = outbox.announce().await;
+            say("ignored", &done.ignored, &done.refused, output.json)
+        }
     }
 }
 
@@ -57,7 +69,10 @@ async fn redrive(outbox: &dyn Outbox, args: Redrive) -> Result {
         // Relays find them by polling when they cannot be told.
         let _ = outbox.announce().await;
     }
-    say(&all, args.output.json)
+    if all.redriven.is_empty() && all.refused.is_empty() && !args.output.json {
+        return print::line("Nothing to redrive.");
+    }
+    say("redriven", &all.redriven, &all.refused, args.output.json)
 }
 
 /// Every pending one that the options choose, lowest number first.
@@ -82,9 +97,10 @@ async fn chosen(desk: &dyn Desk, args: &Redrive) -> Result<Vec<Entry>> {
 
 async fn dry_run(desk: &dyn Desk, args: &Redrive) -> Result {
     let (mut chosen, mut missing) = (Vec::new(), Vec::new());
+    let goes = |state: &str| state == "pending" || (state == "ignored" && args.confirm);
     for id in &args.ids {
         match desk.show(id).await? {
-            Some(detail) if detail.place == "parked" && detail.entry.state == "pending" => {
+            Some(detail) if detail.place == "parked" && goes(&detail.entry.state) => {
                 chosen.push(detail.entry);
             }
             _ => missing.push(print::clean(id)),
@@ -101,30 +117,24 @@ async fn dry_run(desk: &dyn Desk, args: &Redrive) -> Result {
     }
 }
 
-fn say(done: &Redriven, as_json: bool) -> Result {
+/// Says what was done to which messages, and what was refused.
+fn say(what: &str, done: &[MessageId], refused: &[(String, String)], as_json: bool) -> Result {
     if as_json {
-        let refused = done
-            .refused
+        let refused: Vec<_> = refused
             .iter()
-            .map(|(id, why)| json!({ "id": id, "why": why }));
-        let refused: Vec<_> = refused.collect();
-        print::json(&json!({ "redriven": done.redriven, "refused": refused }))?;
+            .map(|(id, why)| json!({ "id": id, "why": why }))
+            .collect();
+        print::json(&json!({ what: done, "refused": refused }))?;
     } else {
-        for id in &done.redriven {
-            print::line(&format!("{id} redriven"))?;
+        for id in done {
+            print::line(&format!("{id} {what}"))?;
         }
-        for (id, why) in &done.refused {
-            print::line(&format!(
-                "{} refused: {}",
-                print::clean(id),
-                print::clean(why)
-            ))?;
-        }
-        if done.redriven.is_empty() && done.refused.is_empty() {
-            print::line("Nothing to redrive.")?;
+        for (id, why) in refused {
+            let (id, why) = (print::clean(id), print::clean(why));
+            print::line(&format!("{id} refused: {why}"))?;
         }
     }
-    match done.refused.is_empty() {
+    match refused.is_empty() {
         true => Ok(()),
         false => Err(Failure::Told),
     }

@@ -1,9 +1,10 @@
-//! `queue`: figures, pause, resume.
+//! `queue`: figures, pause, resume, history.
 
 use counterfoil_core::desk::Desk;
 use counterfoil_core::message::check_name;
 
 use super::outbox::oldest;
+use super::show;
 use crate::args::Queue as What;
 use crate::database::Outbox;
 use crate::failure::{Failure, Result};
@@ -32,6 +33,13 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
             let _ = outbox.announce().await;
             print::line(&format!("{queue} goes on"))
         }
+        What::History { queue, output } => {
+            let lines = outbox.queue_history(&queue).await?;
+            if output.json {
+                return print::json(&lines);
+            }
+            show::story(&lines, "Nobody has paused it.")
+        }
     }
 }
 
@@ -46,6 +54,7 @@ async fn list(desk: &dyn Desk, as_json: bool) -> Result {
             (Some(reason), _) => format!("paused: {reason}"),
             (None, Some(since)) => format!("nobody answers since {}", print::time(since)),
             (None, None) if q.unserved() => "nobody serves it".into(),
+            (None, None) if q.no_route > 0 => format!("no route matches {}", q.no_route),
             (None, None) => "ok".into(),
         };
         vec![

@@ -75,6 +75,11 @@ fn events(events: &[Event]) -> Result {
         return Ok(());
     }
     print::line("")?;
+    story(events, "")
+}
+
+/// A table of what happened, or a sentence when nothing did.
+pub(super) fn story(events: &[Event], nothing: &str) -> Result {
     let rows = events.iter().map(|e| {
         vec![
             print::time(e.at),
@@ -88,6 +93,6 @@ fn events(events: &[Event]) -> Result {
     print::table(
         &["WHEN", "WHAT", "ATTEMPT", "CODE", "BY", "DETAIL"],
         rows.collect(),
-        "",
+        nothing,
     )
 }

@@ -87,6 +87,8 @@ pub(crate) struct Relay {
     pub(crate) keep_cancelled: Span,
     /// Recognise a repeated id for so long.
     pub(crate) keep_keys: Span,
+    /// Keep parked messages that are decided about for so long.
+    pub(crate) keep_parked: Span,
 }
 
 impl Default for Relay {
@@ -107,6 +109,7 @@ impl Default for Relay {
             keep_sent: KeepSent(engine.keep_sent.then_some(retention.history)),
             keep_cancelled: Span(retention.history),
             keep_keys: Span(retention.ledger),
+            keep_parked: Span(retention.parked),
         }
     }
 }

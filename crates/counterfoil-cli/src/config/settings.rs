@@ -176,6 +176,7 @@ fn engine(file: &File, judge: &mut Judge<'_>) -> Engine {
         retention: Retention {
             history: relay.keep_sent.0.unwrap_or(relay.keep_cancelled.0),
             ledger: relay.keep_keys.0,
+            parked: relay.keep_parked.0,
             batch: relay.sweep_batch,
         },
         keep_sent: relay.keep_sent.0.is_some(),

@@ -24,15 +24,32 @@ const OTHERS: &str = "(others)";
 pub(super) async fn sample(outbox: Arc<dyn Outbox>, metrics: PrometheusHandle) {
     describe();
     let mut known = BTreeSet::new();
+    let mut no_route = 0;
     loop {
         let started = Instant::now();
         match outbox.stats().await {
-            Ok(stats) => publish(&folded(stats, &mut known), &known),
+            Ok(stats) => {
+                no_route = warn_about_routes(&stats, no_route);
+                publish(&folded(stats, &mut known), &known);
+            }
             Err(error) => tracing::debug!(error = error.one_line(), "cannot count messages"),
         }
         metrics.run_upkeep();
         tokio::time::sleep(OFTEN.max(started.elapsed().saturating_mul(SHARE))).await;
     }
+}
+
+/// Says when there are more messages without a route than before. Answers how many there are.
+fn warn_about_routes(stats: &[QueueStats], before: u64) -> u64 {
+    let messages = stats.iter().map(|queue| queue.no_route).sum();
+    if messages > before {
+        tracing::warn!(
+            messages,
+            "messages wait that no route matches: see `counterfoil outbox list --code NO_ROUTE`"
+        );
+    }
+    gauge!("counterfoil_no_route").set(messages as f64);
+    messages
 }
 
 fn describe() {
@@ -51,6 +68,10 @@ fn describe() {
     describe_gauge!(
         "counterfoil_unserved",
         "Messages that wait and that no live relay can deliver"
+    );
+    describe_gauge!(
+        "counterfoil_no_route",
+        "Messages that wait because no route matches their event type"
     );
     describe_gauge!("counterfoil_paused", "1 when the queue is paused");
 }

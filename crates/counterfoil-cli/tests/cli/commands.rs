@@ -22,9 +22,11 @@ fn every_command_has_an_example() {
         "queue list",
         "queue pause",
         "queue resume",
+        "queue history",
         "parked list",
         "parked show",
         "parked redrive",
+        "parked ignore",
         "explain",
         "audit",
         "bench",
@@ -139,6 +141,7 @@ on_every_database!(
     a_schema_for_a_newer_program_is_refused,
     tables_are_missing_until_somebody_migrates,
     enqueue_recognises_a_repeat,
+    a_row_without_an_id_goes_by_its_number,
     bench_measures_and_leaves_nothing,
 );
 
@@ -225,6 +228,25 @@ fn enqueue_recognises_a_repeat(home: &Home) {
         home.refused(&["enqueue", "--event-type", ""], 2)
             .contains("event type is empty")
     );
+}
+
+fn a_row_without_an_id_goes_by_its_number(home: &Home) {
+    home.ok(&["migrate"]);
+    home.execute("INSERT INTO counterfoil_outbox (id, queue) VALUES (NULL, 'billing')");
+
+    let listed = home.json(&["outbox", "list"]);
+    let number = format!("#{}", listed[0]["seq"]);
+
+    assert_eq!(listed[0]["id"], number);
+    assert!(home.ok(&["outbox", "list"]).contains(&number));
+    assert!(home.ok(&["outbox", "show", &number]).contains("billing"));
+    assert!(home.ok(&["explain", &number]).contains("No live relay"));
+    assert_eq!(
+        home.ok(&["outbox", "cancel", &number]),
+        format!("{number} cancelled\n")
+    );
+    assert!(home.ok(&["explain", &number]).starts_with("Cancelled at"));
+    assert_eq!(home.run(&["explain", "#999999"]).code, Some(3));
 }
 
 fn bench_measures_and_leaves_nothing(home: &Home) {

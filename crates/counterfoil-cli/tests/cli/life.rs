@@ -28,8 +28,10 @@ fn drained(home: &Home) {
 on_every_database!(
     a_posted_message_reaches_its_webhook_once,
     a_refused_message_is_parked_and_redriven,
+    an_ignored_message_lets_the_rest_go_on,
     a_paused_queue_waits_and_a_cancelled_message_is_not_sent,
     a_message_that_nobody_serves_waits_and_is_explained,
+    a_message_without_a_route_waits_and_is_counted,
     a_full_history_accounts_for_every_message,
 );
 
@@ -151,6 +153,60 @@ fn a_refused_message_is_parked_and_redriven(home: &Home) {
     served.stop();
 }
 
+fn an_ignored_message_lets_the_rest_go_on(home: &Home) {
+    let receiver = Receiver::start();
+    receiver.answer_by(|request| {
+        if request.body.contains("bad") {
+            422
+        } else {
+            204
+        }
+    });
+    with_route(home, &receiver, "", "");
+    let served = home.serve();
+    let next = "0198c0de-0000-7000-8000-000000000002";
+    let order = |id: &str, payload: &str| json!({ "id": id, "event_type": "OrderPaid", "aggregate_id": "42", "payload": payload });
+    let both = json!({ "messages": [order(ID, "bad"), order(next, "good")] });
+    assert_eq!(served.post(both.to_string()).status, 201);
+    until("a parked message", || {
+        (audit(home)["parked"] == 1).then_some(())
+    });
+    assert_eq!(
+        home.run(&["parked", "ignore", ID]).code,
+        Some(2),
+        "a reason is needed"
+    );
+
+    let ignored = home.json(&["parked", "ignore", ID, "--reason", "refunded by hand"]);
+
+    assert_eq!(ignored, json!({ "ignored": [ID], "refused": [] }));
+    receiver.wait_for(next);
+    drained(home);
+    assert!(home.ok(&["explain", ID]).contains("and ignored"));
+    let shown = home.ok(&["parked", "show", ID]);
+    assert!(
+        shown.contains("ignored") && shown.contains("refunded by hand") && shown.contains("ann"),
+        "{shown}"
+    );
+    let again = home.run(&["parked", "ignore", ID, "--reason", "twice"]);
+    assert_eq!(again.code, Some(1));
+    assert!(again.out.contains("refused: already ignored"), "{again:?}");
+    assert!(
+        home.run(&["parked", "redrive", ID])
+            .out
+            .contains("needs a confirmation")
+    );
+
+    receiver.answer_by(|_| 204);
+    assert!(
+        home.ok(&["parked", "redrive", ID, "--confirm"])
+            .contains("redriven")
+    );
+    drained(home);
+    assert!(home.ok(&["explain", ID]).starts_with("Sent at"));
+    served.stop();
+}
+
 fn a_paused_queue_waits_and_a_cancelled_message_is_not_sent(home: &Home) {
     let receiver = Receiver::start();
     with_route(home, &receiver, "", "");
@@ -181,6 +237,17 @@ fn a_paused_queue_waits_and_a_cancelled_message_is_not_sent(home: &Home) {
     assert!(receiver.requests().is_empty());
     home.ok(&["queue", "resume", "billing"]);
     assert_eq!(home.run(&["queue", "resume", "billing"]).code, Some(3));
+    let story = home.json(&["queue", "history", "billing"]);
+    assert_eq!(story[0]["kind"], "paused");
+    assert_eq!(story[0]["detail"], "deploying");
+    assert_eq!(
+        (&story[1]["kind"], &story[1]["actor"]),
+        (&json!("resumed"), &json!("ann"))
+    );
+    assert!(
+        home.ok(&["queue", "history", "billing"])
+            .contains("deploying")
+    );
 
     receiver.wait_for(other);
     drained(home);
@@ -205,6 +272,32 @@ fn a_message_that_nobody_serves_waits_and_is_explained(home: &Home) {
     assert_eq!(home.run(&["explain", ID]).code, Some(3));
     served.stop();
     assert_eq!(audit(home)["pending"], 1);
+}
+
+fn a_message_without_a_route_waits_and_is_counted(home: &Home) {
+    let receiver = Receiver::start();
+    with_route(home, &receiver, "", "");
+    let served = home.serve();
+
+    let posted = served.post(r#"{"event_type":"Stray"}"#).stored();
+
+    let sentence = until("the reason", || {
+        let said = home.ok(&["explain", &posted[0].0]);
+        said.contains("No route matches").then_some(said)
+    });
+    assert!(
+        sentence.contains("\"Stray\"; it is looked at again at 2"),
+        "{sentence}"
+    );
+    assert!(home.ok(&["queue", "list"]).contains("no route matches 1"));
+    assert_eq!(home.json(&["outbox", "stats"])[0]["no_route"], 1);
+    until("the metric", || {
+        let metrics = served.get("/metrics").body;
+        metrics.contains("counterfoil_no_route 1").then_some(())
+    });
+    served.signal("TERM");
+    let (_, log) = served.end();
+    assert!(log.contains("messages wait that no route matches"), "{log}");
 }
 
 fn a_full_history_accounts_for_every_message(home: &Home) {
