@@ -19,6 +19,8 @@
 
 pub mod guard;
 pub mod problem;
+pub mod token;
 
 pub use guard::{Caller, GuardLayer, GuardedKey, Policy, PolicyError, Recording, Tx};
 pub use problem::Problem;
+pub use token::TokenLayer;

@@ -53,6 +53,9 @@ pub trait Database: sealed::Sealed + Send + Sync + 'static {
     #[doc(hidden)]
     fn classify(error: sqlx::Error) -> counterfoil_core::StoreError;
 
+    #[doc(hidden)]
+    fn rows(done: &<Self::Sqlx as sqlx::Database>::QueryResult) -> u64;
+
     /// Where the guard keeps its records.
     #[doc(hidden)]
     type Guard: Records + Clone;
@@ -132,6 +135,10 @@ macro_rules! database {
 
             fn classify(error: sqlx::Error) -> counterfoil_core::StoreError {
                 $driver::classify(error)
+            }
+
+            fn rows(done: &<Self::Sqlx as sqlx::Database>::QueryResult) -> u64 {
+                done.rows_affected()
             }
 
             type Guard = $driver::$guard;

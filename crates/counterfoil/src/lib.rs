@@ -7,6 +7,7 @@ pub mod discovery;
 pub mod guard;
 mod handle;
 mod once;
+pub mod write;
 
 pub use after::{Current, current};
 pub use builder::{Builder, Error};
@@ -25,6 +26,7 @@ pub use database::Database;
 pub use guard::Guard;
 pub use handle::Counterfoil;
 pub use once::{Once, insert_once};
+pub use write::Applied;
 
 /// Signed webhooks as a destination.
 #[cfg(feature = "webhook")]

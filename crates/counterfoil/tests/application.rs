@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use counterfoil::desk::Filter;
+use counterfoil::guard::Begun;
 use counterfoil::{
-    Counterfoil, Database, Delivery, Destination, Enqueued, Error, Message, Once, Outcome,
-    Settings, Sqlite, StoreError, Task, TaskError, insert_once,
+    Counterfoil, Database, Delivery, Destination, Enqueued, Error, Key, Message, Once, Outcome,
+    Rules, Settings, Sqlite, StoreError, Task, TaskError, header, insert_once,
 };
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
@@ -209,6 +210,40 @@ async fn what_a_handler_enqueues_carries_the_trace_and_names_its_cause() {
     let headers = out.0.lock().unwrap()[0].headers.clone();
     assert_eq!(headers.get("causation-id"), Some(id.to_string().as_str()));
     assert_eq!(headers.get("correlation-id"), Some(id.to_string().as_str()));
+    cf.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_guarded_request_enqueues_carries_its_key_and_goes_out_after_the_commit() {
+    let shop = Shop::open().await;
+    let log = Log::default();
+    let cf = Counterfoil::sqlite(shop.pool.clone())
+        .destination("log", log.clone())
+        .start()
+        .await
+        .unwrap();
+    let guard = cf.guard(Rules::payments()).unwrap();
+    let key = Key::new("alice", "pay", "req-001").unwrap();
+    let Begun::Fresh(mut run) = guard.begin::<u32, u32>(&key, &7).await.unwrap() else {
+        panic!("not fresh")
+    };
+    let message = Message::json("order", 1, "OrderPaid", &7)
+        .unwrap()
+        .queue("log");
+
+    let context = run.context();
+    context.scope(cf.enqueue(run.tx(), &message)).await.unwrap();
+    run.finish(Ok(1)).await.unwrap();
+
+    eventually("the message arrives", async || {
+        !log.0.lock().unwrap().is_empty()
+    })
+    .await;
+    let delivered = log.0.lock().unwrap()[0].clone();
+    assert_eq!(
+        delivered.headers.get(header::IDEMPOTENCY_KEY),
+        Some("req-001")
+    );
     cf.stop().await;
 }
 

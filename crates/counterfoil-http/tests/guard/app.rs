@@ -53,7 +53,7 @@ pub(crate) fn quick() -> Rules {
 }
 
 /// Who asks: a header, as an authentication layer would have found it out.
-fn caller(parts: &http::request::Parts) -> Option<String> {
+pub(crate) fn caller(parts: &http::request::Parts) -> Option<String> {
     let name = parts.headers.get("x-caller")?.to_str().ok()?;
     Some(name.to_owned())
 }
@@ -220,7 +220,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    async fn read(response: Response) -> Self {
+    pub(crate) async fn read(response: Response) -> Self {
         let (parts, body) = response.into_parts();
         Self {
             status: parts.status.as_u16(),

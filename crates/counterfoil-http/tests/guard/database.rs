@@ -1,8 +1,10 @@
 //! One scratch database for each test.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use counterfoil::{Database, StoreError};
+use counterfoil_core::guard::Tokens;
 use counterfoil_core::store::Store as _;
 use sqlx::{Pool, Transaction};
 
@@ -30,6 +32,12 @@ pub(crate) trait TestDb: Database + Sized {
     ) -> impl Future<Output = sqlx::Result<()>> + Send;
 
     fn effects(pool: &Pool<Self::Sqlx>) -> impl Future<Output = i64> + Send;
+
+    /// Where one-time tokens are.
+    fn tokens(pool: &Pool<Self::Sqlx>) -> Arc<dyn Tokens>;
+
+    /// Takes their table away.
+    fn drop_tokens(pool: &Pool<Self::Sqlx>) -> impl Future<Output = ()> + Send;
 
     /// A statement that fails.
     fn fail(tx: &mut Transaction<'static, Self::Sqlx>) -> impl Future<Output = bool> + Send;
@@ -70,6 +78,17 @@ macro_rules! test_db {
                     .await
                     .unwrap();
                 n
+            }
+
+            fn tokens(pool: &Pool<Self::Sqlx>) -> Arc<dyn Tokens> {
+                Arc::new(Self::guard(pool, None).unwrap())
+            }
+
+            async fn drop_tokens(pool: &Pool<Self::Sqlx>) {
+                sqlx::raw_sql("DROP TABLE counterfoil_tokens")
+                    .execute(pool)
+                    .await
+                    .unwrap();
             }
 
             async fn fail(tx: &mut Transaction<'static, Self::Sqlx>) -> bool {

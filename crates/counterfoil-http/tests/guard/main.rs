@@ -12,6 +12,7 @@ mod database;
 mod gated;
 mod leased;
 mod syntax;
+mod tokens;
 mod transactional;
 
 /// One test for each database and each case.
@@ -78,7 +79,6 @@ cases! {
     transactional::a_panic_rolls_back_and_the_repeat_runs,
     transactional::a_handler_that_keeps_the_transaction_commits_nothing,
     transactional::an_error_that_may_pass_later_runs_again,
-    transactional::the_key_goes_along_with_messages,
     leased::case_04_leased_a_repeat_gets_the_same_bytes,
     leased::case_07_another_payload_meanwhile_is_refused_at_once,
     leased::case_14_leased_the_handler_finishes_when_the_caller_goes_away,
@@ -92,4 +92,8 @@ cases! {
     gated::case_42_many_duplicates_while_redis_dies,
     gated::behind_an_owner_that_died_the_database_decides,
     gated::without_redis_the_guard_works_as_ever,
+    tokens::case_35_of_a_hundred_submissions_one_runs,
+    tokens::case_35_anothers_token_is_refused_and_not_used,
+    tokens::a_form_without_a_good_token_is_a_duplicate,
+    tokens::when_tokens_cannot_be_read_nothing_runs,
 }

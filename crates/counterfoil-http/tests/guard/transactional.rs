@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use counterfoil::guard::{Context, State as RecordState};
-use counterfoil::{Guard, Key, Message, Rules};
+use counterfoil::guard::State as RecordState;
+use counterfoil::{Guard, Key, Rules};
 use counterfoil_core::guard::{Fingerprint, RecordFilter};
 use counterfoil_http::Policy;
 use serde_json::json;
@@ -473,28 +473,4 @@ pub(crate) async fn an_error_that_may_pass_later_runs_again<D: TestDb>(scratch: 
     assert_eq!((first.status, &first.body[..]), (409, &b"not yet"[..]));
     assert_eq!((last.status, last.replayed()), (409, true));
     assert_eq!((app.runs(), app.effects().await), (2, 0));
-}
-
-pub(crate) async fn the_key_goes_along_with_messages<D: TestDb>(scratch: Scratch<D>) {
-    let guard = Guard::<D>::new(&scratch.pool, quick()).unwrap();
-    let key = Key::new("alice", "pay", "req-001").unwrap();
-    let context = Context::new(key, 0, 1);
-
-    let (current, derived) = context
-        .scope(async {
-            let current = Context::current().unwrap();
-            (
-                current.key().key().to_owned(),
-                current.derive("item-A").unwrap(),
-            )
-        })
-        .await;
-
-    assert_eq!(
-        (current.as_str(), derived.key()),
-        ("req-001", "req-001:item-A")
-    );
-    assert!(Context::current().is_none());
-    assert!(Message::json("order", 1, "Paid", &1).is_ok());
-    assert_eq!(guard.rules().attempts, 5);
 }

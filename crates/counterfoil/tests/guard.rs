@@ -1,0 +1,363 @@
+//! The guard as a function, and writes that may be repeated, on every database.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a surprise ends the test"
+)]
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use counterfoil::guard::{Begun, Context, Failure, Outcome};
+use counterfoil::write::{insert_or_duplicate, update_if, update_version, upsert};
+use counterfoil::{Applied, Database, Guard, Key, Rules};
+use sqlx::{Pool, Transaction};
+
+struct Scratch<D: Database> {
+    pool: Pool<D::Sqlx>,
+    _folder: Option<tempfile::TempDir>,
+}
+
+trait Shop: Database + Sized {
+    fn scratch() -> impl Future<Output = Option<Scratch<Self>>>;
+    fn pay(
+        tx: &mut Transaction<'static, Self::Sqlx>,
+        amount: i64,
+    ) -> impl Future<Output = sqlx::Result<()>>;
+    fn paid(pool: &Pool<Self::Sqlx>) -> impl Future<Output = i64>;
+    fn repeated_writes(tx: &mut Transaction<'static, Self::Sqlx>) -> impl Future<Output = ()>;
+}
+
+const TABLES: &str = "CREATE TABLE payments (amount bigint NOT NULL);
+    CREATE TABLE stock (sku int PRIMARY KEY, qty bigint NOT NULL, version bigint NOT NULL);
+    INSERT INTO stock (sku, qty, version) VALUES (1, 5, 7)";
+
+macro_rules! shop {
+    ($database:ident, $module:ident, $one:literal, $open:expr) => {
+        impl Shop for counterfoil::$database {
+            async fn scratch() -> Option<Scratch<Self>> {
+                let (pool, folder): (Pool<Self::Sqlx>, _) = ($open)().await?;
+                sqlx::raw_sql(TABLES).execute(&pool).await.unwrap();
+                Some(Scratch {
+                    pool,
+                    _folder: folder,
+                })
+            }
+
+            async fn pay(
+                tx: &mut Transaction<'static, Self::Sqlx>,
+                amount: i64,
+            ) -> sqlx::Result<()> {
+                sqlx::query(concat!("INSERT INTO payments (amount) VALUES (", $one, ")"))
+                    .bind(amount)
+                    .execute(&mut **tx)
+                    .await?;
+                Ok(())
+            }
+
+            async fn paid(pool: &Pool<Self::Sqlx>) -> i64 {
+                let (n,): (i64,) = sqlx::query_as("SELECT count(*) FROM payments")
+                    .fetch_one(pool)
+                    .await
+                    .unwrap();
+                n
+            }
+
+            async fn repeated_writes(tx: &mut Transaction<'static, Self::Sqlx>) {
+                let take =
+                    || sqlx::query("UPDATE stock SET qty = qty - 3 WHERE sku = 1 AND qty >= 3");
+                let taken = || sqlx::query("SELECT 1 FROM stock WHERE sku = 1 AND qty = 2");
+                let never = || sqlx::query("SELECT 1 FROM stock WHERE sku = 99");
+                let raise =
+                    || sqlx::query("UPDATE stock SET version = 8 WHERE sku = 1 AND version = 7");
+                let version = || sqlx::query("SELECT version FROM stock WHERE sku = 1");
+                let gone = || sqlx::query("SELECT version FROM stock WHERE sku = 99");
+                let insert =
+                    || sqlx::query("INSERT INTO stock (sku, qty, version) VALUES (2, 1, 1)");
+                let same = || sqlx::query("SELECT 1 FROM stock WHERE sku = 2 AND qty = 1");
+                let newer =
+                    || sqlx::query("UPDATE stock SET version = 9 WHERE sku = 1 AND version < 9");
+                let first =
+                    || sqlx::query("INSERT INTO stock (sku, qty, version) VALUES (1, 0, 9)");
+                let third =
+                    || sqlx::query("INSERT INTO stock (sku, qty, version) VALUES (3, 0, 9)");
+
+                let answers = [
+                    update_if::<Self>(tx, take(), taken()).await.unwrap(),
+                    update_if::<Self>(tx, take(), taken()).await.unwrap(),
+                    update_if::<Self>(tx, take(), never()).await.unwrap(),
+                    update_version::<Self>(tx, raise(), 8, version())
+                        .await
+                        .unwrap(),
+                    update_version::<Self>(tx, raise(), 8, version())
+                        .await
+                        .unwrap(),
+                    update_version::<Self>(tx, raise(), 9, version())
+                        .await
+                        .unwrap(),
+                    update_version::<Self>(tx, raise(), 8, gone())
+                        .await
+                        .unwrap(),
+                    insert_or_duplicate::<Self>(tx, insert(), same())
+                        .await
+                        .unwrap(),
+                    insert_or_duplicate::<Self>(tx, insert(), same())
+                        .await
+                        .unwrap(),
+                    insert_or_duplicate::<Self>(tx, insert(), never())
+                        .await
+                        .unwrap(),
+                    upsert::<Self>(tx, newer(), first()).await.unwrap(),
+                    upsert::<Self>(tx, newer(), first()).await.unwrap(),
+                    upsert::<Self>(tx, newer(), third()).await.unwrap(),
+                ];
+                use Applied::{Already, Now, Refused};
+                assert_eq!(
+                    answers,
+                    [
+                        Now, Already, Refused, Now, Already, Refused, Refused, Now, Already,
+                        Refused, Now, Already, Now
+                    ]
+                );
+            }
+        }
+
+        mod $module {
+            use super::*;
+
+            macro_rules! test {
+                ($name:ident) => {
+                    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                    async fn $name() {
+                        if let Some(scratch) = counterfoil::$database::scratch().await {
+                            super::$name(scratch).await;
+                        }
+                    }
+                };
+            }
+            test!(a_payment_runs_once_and_is_replayed);
+            test!(a_business_error_is_recorded_and_a_system_error_is_not);
+            test!(an_error_that_may_pass_later_has_a_limit);
+            test!(a_run_that_is_dropped_leaves_nothing);
+            test!(a_leased_call_runs_once_and_unknown_is_uncertain);
+            test!(a_table_of_its_own);
+            test!(writes_that_may_be_repeated_say_what_came_of_them);
+        }
+    };
+}
+
+#[cfg(feature = "sqlite")]
+shop!(Sqlite, sqlite, "?", async || {
+    use counterfoil_core::store::Store as _;
+    let folder = tempfile::tempdir().unwrap();
+    let options = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(folder.path().join("shop.db"))
+        .create_if_missing(true)
+        .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
+        .busy_timeout(Duration::from_secs(5));
+    let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
+    counterfoil_sqlite::SqliteStore::from_pool(&pool)
+        .unwrap()
+        .migrate()
+        .await
+        .unwrap();
+    Some((pool, Some(folder)))
+});
+
+#[cfg(feature = "postgres")]
+shop!(Postgres, postgres, "$1", async || {
+    use counterfoil_core::store::Store as _;
+    let server = counterfoil_testkit::server::postgres()?;
+    let schema = format!("shop_{:x}", fastrand::u64(..));
+    let admin = sqlx::PgPool::connect(&server).await.unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}")))
+        .execute(&admin)
+        .await
+        .unwrap();
+    admin.close().await;
+    let joint = if server.contains('?') { '&' } else { '?' };
+    let url = format!("{server}{joint}options=-c%20search_path%3D{schema}");
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    counterfoil_postgres::PostgresStore::connect(&url)
+        .unwrap()
+        .migrate()
+        .await
+        .unwrap();
+    Some((pool, None))
+});
+
+#[cfg(feature = "mysql")]
+shop!(MySql, mysql, "?", async || {
+    use counterfoil_core::store::Store as _;
+    let server = counterfoil_testkit::server::mysql()?;
+    let schema = format!("shop_{:x}", fastrand::u64(..));
+    let admin = sqlx::MySqlPool::connect(&server).await.unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {schema}")))
+        .execute(&admin)
+        .await
+        .unwrap();
+    let options = admin.connect_options().as_ref().clone().database(&schema);
+    admin.close().await;
+    let pool = sqlx::MySqlPool::connect_with(options).await.unwrap();
+    counterfoil_mysql::MysqlStore::from_pool(&pool)
+        .migrate()
+        .await
+        .unwrap();
+    Some((pool, None))
+});
+
+fn key(name: &str) -> Key {
+    Key::new("alice", "pay", name).unwrap()
+}
+
+fn guard<D: Database>(scratch: &Scratch<D>) -> Guard<D> {
+    Guard::new(&scratch.pool, Rules::payments()).unwrap()
+}
+
+/// Begins, does what it is told, and finishes.
+async fn attempt<D: Shop>(
+    guard: &Guard<D>,
+    key: &Key,
+    amount: i64,
+    answer: Result<String, Failure<String>>,
+) -> Outcome<String, String> {
+    match guard.begin::<String, String>(key, &amount).await.unwrap() {
+        Begun::Fresh(mut run) => {
+            D::pay(run.tx(), amount).await.unwrap();
+            run.finish(answer).await.unwrap()
+        }
+        Begun::Replay(answer) => Outcome::Replayed(answer),
+        Begun::Conflict => Outcome::Conflict,
+        Begun::Later(after) => Outcome::Later(after),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn a_payment_runs_once_and_is_replayed<D: Shop>(scratch: Scratch<D>) {
+    let guard = guard(&scratch);
+
+    let first = attempt(&guard, &key("k"), 7, Ok("receipt 1".into())).await;
+    let again = attempt(&guard, &key("k"), 7, Ok("receipt 2".into())).await;
+    let other = attempt(&guard, &key("k"), 8, Ok("receipt 3".into())).await;
+
+    assert_eq!(first, Outcome::Executed(Ok("receipt 1".into())));
+    assert_eq!(again, Outcome::Replayed(Ok("receipt 1".into())));
+    assert_eq!(other, Outcome::Conflict);
+    assert_eq!(D::paid(&scratch.pool).await, 1);
+    assert!(guard.forget(&key("k")).await.unwrap());
+    let third = attempt(&guard, &key("k"), 8, Ok("receipt 4".into())).await;
+    assert_eq!(third, Outcome::Executed(Ok("receipt 4".into())));
+}
+
+async fn a_business_error_is_recorded_and_a_system_error_is_not<D: Shop>(scratch: Scratch<D>) {
+    let guard = guard(&scratch);
+    let poor = || Err(Failure::Business("no money".to_owned()));
+
+    let refused = attempt(&guard, &key("b"), 7, poor()).await;
+    let again = attempt(&guard, &key("b"), 7, Ok("receipt".into())).await;
+    let broken = attempt(
+        &guard,
+        &key("s"),
+        7,
+        Err(Failure::system("the disk is full")),
+    )
+    .await;
+    let healed = attempt(&guard, &key("s"), 7, Ok("receipt".into())).await;
+
+    assert_eq!(refused, Outcome::Executed(Err("no money".into())));
+    assert_eq!(again, Outcome::Replayed(Err("no money".into())));
+    assert_eq!(broken, Outcome::Released("the disk is full".into()));
+    assert_eq!(healed, Outcome::Executed(Ok("receipt".into())));
+    assert_eq!(D::paid(&scratch.pool).await, 1);
+}
+
+async fn an_error_that_may_pass_later_has_a_limit<D: Shop>(scratch: Scratch<D>) {
+    let rules = Rules {
+        attempts: 2,
+        ..Rules::payments()
+    };
+    let guard = Guard::<D>::new(&scratch.pool, rules).unwrap();
+    let later = |after| {
+        Err(Failure::Later {
+            error: "not yet".to_owned(),
+            after,
+        })
+    };
+    let (now, hour) = (Duration::ZERO, Duration::from_secs(3_600));
+
+    let first = attempt(&guard, &key("k"), 7, later(hour)).await;
+    let early = attempt(&guard, &key("k"), 7, later(now)).await;
+    guard.forget(&key("k")).await.unwrap();
+    attempt(&guard, &key("k"), 7, later(now)).await;
+    let second = attempt(&guard, &key("k"), 7, later(now)).await;
+    let last = attempt(&guard, &key("k"), 7, Ok("too late".into())).await;
+
+    assert_eq!(first, Outcome::Executed(Err("not yet".into())));
+    assert!(matches!(early, Outcome::Later(after) if after > Duration::from_secs(3_000)));
+    assert_eq!(second, Outcome::Executed(Err("not yet".into())));
+    assert_eq!(last, Outcome::Replayed(Err("not yet".into())));
+    assert_eq!(D::paid(&scratch.pool).await, 0);
+}
+
+async fn a_run_that_is_dropped_leaves_nothing<D: Shop>(scratch: Scratch<D>) {
+    let guard = guard(&scratch);
+    let Begun::Fresh(mut run) = guard.begin::<String, String>(&key("k"), &7).await.unwrap() else {
+        panic!("not fresh")
+    };
+    D::pay(run.tx(), 7).await.unwrap();
+
+    drop(run);
+    let again = attempt(&guard, &key("k"), 7, Ok("receipt".into())).await;
+
+    assert_eq!(again, Outcome::Executed(Ok("receipt".into())));
+    assert_eq!(D::paid(&scratch.pool).await, 1);
+}
+
+async fn a_leased_call_runs_once_and_unknown_is_uncertain<D: Shop>(scratch: Scratch<D>) {
+    let guard = guard(&scratch);
+    let calls = AtomicUsize::new(0);
+    let charge = |name: &'static str, answer: Result<u32, Failure<String>>| {
+        let (guard, calls) = (&guard, &calls);
+        async move {
+            guard
+                .leased(&key(name), &7, |claim| async move {
+                    assert!(claim.fence() > 0);
+                    assert_eq!(Context::current().unwrap().key(), claim.key());
+                    calls.fetch_add(1, Ordering::SeqCst);
+                    answer
+                })
+                .await
+                .unwrap()
+        }
+    };
+
+    assert_eq!(charge("k", Ok(1)).await, Outcome::Executed(Ok(1)));
+    assert_eq!(charge("k", Ok(2)).await, Outcome::Replayed(Ok(1)));
+    let lost = charge("u", Err(Failure::Unknown("no answer".into()))).await;
+    assert_eq!(lost, Outcome::Uncertain);
+    assert_eq!(charge("u", Ok(3)).await, Outcome::Uncertain);
+    let free = charge("s", Err(Failure::system("refused"))).await;
+    assert_eq!(free, Outcome::Released("refused".into()));
+    assert_eq!(charge("s", Ok(4)).await, Outcome::Executed(Ok(4)));
+    assert_eq!(calls.load(Ordering::SeqCst), 4);
+}
+
+async fn a_table_of_its_own<D: Shop>(scratch: Scratch<D>) {
+    let wrong = Guard::<D>::in_table(&scratch.pool, "x; DROP TABLE payments", Rules::default());
+    let missing = Guard::<D>::in_table(&scratch.pool, "shop_guard", Rules::default()).unwrap();
+
+    assert!(wrong.is_err());
+    // Fail closed: without its table nothing runs.
+    assert!(missing.begin::<u32, u32>(&key("k"), &7).await.is_err());
+}
+
+async fn writes_that_may_be_repeated_say_what_came_of_them<D: Shop>(scratch: Scratch<D>) {
+    let guard = guard(&scratch);
+    let mut tx = guard.unguarded().await.unwrap();
+
+    D::repeated_writes(&mut tx).await;
+
+    guard.commit(tx).await.unwrap();
+}
