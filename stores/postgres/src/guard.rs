@@ -426,7 +426,7 @@ mod tests {
         let sql = PostgresGuard::print_table("shop.counterfoil_guard_pay").unwrap_or_default();
 
         assert!(sql.contains("EXISTS shop.counterfoil_guard_pay ("), "{sql}");
-        assert!(sql.contains("counterfoil_guard_pay_over ON shop.counterfoil_guard_pay ("));
+        assert!(sql.contains("counterfoil_guard_pay_over ON shop.counterfoil_guard_pay "));
     }
 
     #[test]
