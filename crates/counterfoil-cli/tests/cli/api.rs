@@ -142,7 +142,9 @@ fn the_process_tells_how_it_is(home: &Home) {
         all.iter().all(|line| metrics.contains(line)).then_some(())
     });
 
-    home.execute("UPDATE counterfoil_migrations SET version = 999, oldest_reader = 999");
+    home.execute(
+        "UPDATE counterfoil_migrations SET version = 999, oldest_reader = 999 WHERE version = 1",
+    );
     let answer = until("unreadiness", || {
         Some(served.get("/readyz")).filter(|answer| answer.status == 503)
     });
