@@ -11,7 +11,7 @@
 //!     .route("/pay", post(pay))
 //!     .route_layer(GuardLayer::transactional(guard).caller(principal));
 //!
-//! async fn pay(mut tx: Tx<Postgres>, Json(order): Json<Pay>) -> Result<Json<Receipt>, Problem> { … }
+//! async fn pay(mut tx: Tx<Postgres>, Json(order): Json<Pay>) -> Result<Json<Receipt>, Problem> { /* … */ }
 //! ```
 //!
 //! Authorisation belongs outside: add its layer after this one, so that it runs first, on replays

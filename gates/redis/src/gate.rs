@@ -1,8 +1,9 @@
 //! The fast gate of the guard.
 //!
 //! # Promise
-//! The gate turns duplicates away before they reach the database, and decides nothing. Whoever it
-//! lets in still has to claim the key there; whoever it keeps out is answered from there. A gate
+//! Of many requests with one key the gate lets one go on at once, and decides nothing. Whoever it
+//! lets in still has to claim the key in the database; whoever it keeps out is answered from there,
+//! or waits a moment and claims the key there too, because the first one may be dead. A gate
 //! that is slow, full, flushed or gone steps aside within [`Options::patience`], and for a second
 //! after that it is not asked at all: the database decides alone.
 //!

@@ -205,7 +205,14 @@ fn settings_that_cannot_work_are_refused() {
         ..Options::default()
     };
 
-    for url in ["", "nonsense", "http://127.0.0.1/", "redis://[::1/"] {
+    // Connections are plain: one that should be encrypted is not opened otherwise.
+    for url in [
+        "",
+        "nonsense",
+        "http://127.0.0.1/",
+        "redis://[::1/",
+        "rediss://127.0.0.1/",
+    ] {
         let refused = made(url, Options::default());
         assert!(matches!(refused, Err(OptionsError::Address(_))), "{url}");
     }
