@@ -134,6 +134,9 @@ pub(crate) enum Command {
     /// Messages that could not pass
     #[command(subcommand)]
     Parked(Parked),
+    /// Requests and what is remembered of them
+    #[command(subcommand)]
+    Guard(Guard),
     /// Say in one sentence why a message has not arrived
     #[command(after_help = "Example:\n  counterfoil explain 0198c0de-0000-7000-8000-000000000001")]
     Explain(One),
@@ -403,6 +406,113 @@ pub(crate) enum Parked {
         #[command(flatten)]
         output: Output,
     },
+}
+
+/// `guard`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Guard {
+    /// List requests, the most recently changed first
+    #[command(after_help = "Example:\n  counterfoil guard list --state uncertain")]
+    List {
+        #[command(flatten)]
+        which: Which,
+        /// Only this state: processing, succeeded, retryable, failed, uncertain
+        #[arg(long, value_name = "STATE")]
+        state: Option<String>,
+        /// At most so many
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        limit: u32,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show what is remembered of one request, with its answer
+    #[command(
+        after_help = "Example:\n  counterfoil guard show 8e03978e-40d5-43e8-bc93-6894a57f9324"
+    )]
+    Show {
+        /// The request's key
+        key: String,
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Forget one request: the next one with its key runs
+    #[command(after_help = "A request that took effect will take effect again.\n\n\
+                      Example:\n  counterfoil guard forget 8e03978e --type pay --caller alice")]
+    Forget {
+        /// The request's key
+        key: String,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Settle an uncertain request by hand, after finding out whether it took effect
+    #[command(
+        group = clap::ArgGroup::new("verdict").required(true),
+        after_help = "Examples:\n  counterfoil guard reconcile 8e03978e --did-not-happen\n  \
+                      counterfoil guard reconcile 8e03978e --happened --body '{\"receipt\": 7}'"
+    )]
+    Reconcile {
+        /// The request's key
+        key: String,
+        #[command(flatten)]
+        which: Which,
+        /// It took effect: repeats get this answer
+        #[arg(long, group = "verdict")]
+        happened: bool,
+        /// It did not take effect and will not: the next one with its key runs
+        #[arg(long, group = "verdict")]
+        did_not_happen: bool,
+        /// The HTTP status of the answer
+        #[arg(long, value_name = "CODE", default_value_t = 200, requires = "happened", value_parser = clap::value_parser!(u16).range(200..=599))]
+        status: u16,
+        /// The answer's body [default: the repeat is told that the answer was not kept]
+        #[arg(long, value_name = "TEXT", requires = "happened")]
+        body: Option<String>,
+        /// The body's kind
+        #[arg(
+            long,
+            value_name = "TYPE",
+            default_value = "application/json",
+            requires = "body"
+        )]
+        content_type: String,
+        /// How long the answer is remembered
+        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = humantime::parse_duration)]
+        keep: Duration,
+    },
+    /// Count requests by business type and state
+    #[command(after_help = "Example:\n  counterfoil guard stats --json")]
+    Stats {
+        /// A table of one domain [default: the central one]
+        #[arg(long, value_name = "NAME")]
+        table: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Print the SQL that creates a table of the guard for one domain
+    #[command(after_help = "Example:\n  counterfoil guard table shop_guard --dialect postgres")]
+    Table {
+        /// The table's name
+        name: String,
+        /// For which database [default: the one in use]
+        #[arg(long, value_enum)]
+        dialect: Option<Dialect>,
+    },
+}
+
+/// Which requests of the guard.
+#[derive(Debug, Group)]
+pub(crate) struct Which {
+    /// Only of this business type
+    #[arg(long = "type", value_name = "NAME")]
+    pub(crate) business_type: Option<String>,
+    /// Only of this caller
+    #[arg(long, value_name = "NAME")]
+    pub(crate) caller: Option<String>,
+    /// A table of one domain [default: the central one]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) table: Option<String>,
 }
 
 /// `parked redrive`

@@ -10,11 +10,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use counterfoil_core::StoreError;
 use counterfoil_core::desk::Desk;
+use counterfoil_core::guard::Records;
 use counterfoil_core::store::Store;
 
 use crate::args::{Dialect, Global};
 use crate::config::Loaded;
-use crate::failure::{Failure, Result};
+use crate::failure::Failure;
+
+type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 #[cfg(not(any(feature = "sqlite", feature = "postgres", feature = "mysql")))]
 compile_error!("choose at least one of the features `sqlite`, `postgres` and `mysql`");
@@ -27,6 +30,9 @@ const DEFAULT_NAME: &str = "counterfoil.db";
 pub(crate) trait Outbox: Store + Desk {
     /// Closes every connection.
     async fn close(&self);
+
+    /// The records of the guard, in the central table or in one of a domain.
+    fn records(&self, table: Option<&str>) -> Result<Arc<dyn Records>, StoreError>;
 }
 
 /// Where the outbox is.
@@ -165,6 +171,20 @@ pub(crate) fn migrations(dialect: Dialect) -> Result<String> {
     }
 }
 
+/// The statements that create a table of the guard for one domain.
+pub(crate) fn guard_table(dialect: Dialect, name: &str) -> Result<String> {
+    Ok(match dialect {
+        #[cfg(feature = "sqlite")]
+        Dialect::Sqlite => counterfoil_sqlite::SqliteGuard::print_table(name)?,
+        #[cfg(feature = "postgres")]
+        Dialect::Postgres => counterfoil_postgres::PostgresGuard::print_table(name)?,
+        #[cfg(feature = "mysql")]
+        Dialect::Mysql => counterfoil_mysql::MysqlGuard::print_table(name)?,
+        #[allow(unreachable_patterns, reason = "reachable when a store was left out")]
+        other => return Err(left_out(other)),
+    })
+}
+
 /// The error, and of which database.
 pub(crate) fn unusable(outbox: &dyn Outbox, error: &StoreError) -> Failure {
     Failure::failed(format!("{}: {}", outbox.describe(), error.one_line()))
@@ -231,6 +251,10 @@ macro_rules! outboxes {
         impl Outbox for $store {
             async fn close(&self) {
                 <$store>::close(self).await;
+            }
+
+            fn records(&self, table: Option<&str>) -> Result<Arc<dyn Records>, StoreError> {
+                Ok(Arc::new(self.guard(table)?))
             }
         }
     )*};

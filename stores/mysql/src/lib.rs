@@ -112,6 +112,14 @@ impl MysqlStore {
         }
     }
 
+    /// The records of the guard in the same database, over the store's own connections: for tools.
+    pub fn guard(&self, table: Option<&str>) -> Result<MysqlGuard> {
+        match table {
+            None => Ok(MysqlGuard::new(self.pool().clone())),
+            Some(name) => MysqlGuard::table(self.pool().clone(), name),
+        }
+    }
+
     /// The store's own pool.
     pub fn pool(&self) -> &MySqlPool {
         &self.inner.pool

@@ -101,6 +101,14 @@ impl PostgresStore {
         }
     }
 
+    /// The records of the guard in the same database, over the store's own connections: for tools.
+    pub fn guard(&self, table: Option<&str>) -> Result<PostgresGuard> {
+        match table {
+            None => Ok(PostgresGuard::new(self.pool().clone())),
+            Some(name) => PostgresGuard::table(self.pool().clone(), name),
+        }
+    }
+
     /// The store's own pool.
     pub fn pool(&self) -> &PgPool {
         &self.inner.pool

@@ -97,6 +97,14 @@ impl SqliteStore {
         Ok(Self::with_options(place::parse(url_or_path)?))
     }
 
+    /// The records of the guard in the same database, over the store's own connections: for tools.
+    pub fn guard(&self, table: Option<&str>) -> Result<SqliteGuard> {
+        match table {
+            None => Ok(SqliteGuard::new(self.inner.writer.clone())),
+            Some(name) => SqliteGuard::table(self.inner.writer.clone(), name),
+        }
+    }
+
     fn with_options(options: SqliteConnectOptions) -> Self {
         let options = options
             .shared_cache(false)

@@ -8,6 +8,7 @@ mod bench;
 mod config;
 mod enqueue;
 mod explain;
+mod guard;
 mod migrate;
 mod outbox;
 mod parked;
@@ -18,9 +19,9 @@ use std::sync::Arc;
 
 use clap::CommandFactory as _;
 
-use crate::args::{Args, Command, Dialect, Global};
+use crate::args::{Args, Command, Dialect, Global, Guard};
 use crate::config::Loaded;
-use crate::database::{Outbox, Place};
+use crate::database::{Outbox, Place, guard_table};
 use crate::failure::Result;
 use crate::print;
 
@@ -46,6 +47,14 @@ pub(crate) async fn run(global: &Global, command: Command) -> Result {
         Command::Outbox(what) => look(global, async |desk| outbox::run(desk, what).await).await,
         Command::Queue(what) => look(global, async |desk| queue::run(desk, what).await).await,
         Command::Parked(what) => look(global, async |desk| parked::run(desk, what).await).await,
+        Command::Guard(Guard::Table { name, dialect }) => {
+            let dialect = match dialect {
+                Some(dialect) => dialect,
+                None => place(global)?.dialect(),
+            };
+            print::line(guard_table(dialect, &name)?.trim_end())
+        }
+        Command::Guard(what) => look(global, async |outbox| guard::run(outbox, what).await).await,
         Command::Explain(args) => look(global, async |desk| explain::run(desk, &args).await).await,
         Command::Audit(args) => look(global, async |desk| audit::run(desk, &args).await).await,
     }

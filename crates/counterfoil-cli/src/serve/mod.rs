@@ -21,6 +21,8 @@ pub(crate) mod signal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use counterfoil_core::guard::Rules;
+use counterfoil_engine::guard::reconcile::Reconcile;
 use counterfoil_engine::{Engine, EngineBuilder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
@@ -33,6 +35,9 @@ use crate::database::{Outbox, Place, unusable};
 use crate::failure::{Failure, Result};
 use ready::Ready;
 use signal::Signals;
+
+/// How often requests are looked after.
+const TEND: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Starts, waits for a signal, stops.
 pub(crate) async fn run(global: &Global, args: Serve) -> Result {
@@ -51,6 +56,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
     banner::print(&*outbox, &settings, address, loaded.path())?;
 
     let sampler = tokio::spawn(gauges::sample(Arc::clone(&outbox), metrics.clone()));
+    let warden = tend_requests(&*outbox)?;
     let served = settings
         .queues
         .iter()
@@ -73,6 +79,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         tracing::info!("stopping: finishing deliveries; a second signal stops at once");
         engine.stop().await;
         sampler.abort();
+        warden.abort();
         outbox.close().await;
         tracing::info!("stopped");
     };
@@ -132,6 +139,13 @@ async fn start(outbox: &Arc<dyn Outbox>, settings: &Settings, migrate: bool) -> 
         counterfoil_engine::StartError::Store(error) => unusable(&**outbox, &error),
         other => other.into(),
     })
+}
+
+/// Reports requests that are stuck, and purges what is remembered for long enough. Settling needs
+/// somebody who knows: an application's check, or `counterfoil guard reconcile`.
+fn tend_requests(outbox: &dyn Outbox) -> Result<tokio::task::JoinHandle<()>> {
+    let records = outbox.records(None)?;
+    Ok(Reconcile::new(records, Rules::default()).run(TEND))
 }
 
 fn install_metrics() -> Result<PrometheusHandle> {

@@ -27,6 +27,12 @@ fn every_command_has_an_example() {
         "parked show",
         "parked redrive",
         "parked ignore",
+        "guard list",
+        "guard show",
+        "guard forget",
+        "guard reconcile",
+        "guard stats",
+        "guard table",
         "explain",
         "audit",
         "bench",
@@ -148,7 +154,9 @@ on_every_database!(
 fn a_schema_for_a_newer_program_is_refused(home: &Home) {
     home.ok(&["migrate"]);
     home.ok(&["migrate"]);
-    home.execute("UPDATE counterfoil_migrations SET version = 999, oldest_reader = 999");
+    home.execute(
+        "UPDATE counterfoil_migrations SET version = 999, oldest_reader = 999 WHERE version = 1",
+    );
 
     for command in [
         &["serve", "--listen", "127.0.0.1:0"][..],

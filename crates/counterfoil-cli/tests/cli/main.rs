@@ -16,6 +16,7 @@ mod cable;
 mod client;
 mod commands;
 mod config;
+mod guard;
 mod home;
 mod life;
 mod receiver;

@@ -1,0 +1,156 @@
+//! `guard`: look at requests, forget one, settle one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use counterfoil_core::guard::{Expect, Fingerprint, Key, Records, Snapshot, State, Write};
+
+use crate::home::Home;
+use crate::on_every_database;
+
+on_every_database!(
+    requests_are_listed_shown_and_forgotten,
+    an_uncertain_request_is_settled_by_hand,
+);
+
+fn records(home: &Home) -> Arc<dyn Records> {
+    let opened = match home.database() {
+        #[cfg(feature = "postgres")]
+        Some(url) if url.starts_with("postgres") => {
+            let store = counterfoil_postgres::PostgresStore::connect(url).unwrap();
+            Arc::new(store.guard(None).unwrap()) as Arc<dyn Records>
+        }
+        #[cfg(feature = "mysql")]
+        Some(url) if url.starts_with("m") => {
+            let store = counterfoil_mysql::MysqlStore::connect(url).unwrap();
+            Arc::new(store.guard(None).unwrap())
+        }
+        _ => {
+            let file = home.file();
+            let store = counterfoil_sqlite::SqliteStore::connect(&file.to_string_lossy()).unwrap();
+            Arc::new(store.guard(None).unwrap())
+        }
+    };
+    opened
+}
+
+fn write(caller: &str, key: &str, state: State, lease: Option<Duration>) -> Write {
+    Write {
+        key: Key::new(caller, "pay", key).unwrap(),
+        fingerprint: Fingerprint([1; 32]),
+        state,
+        attempt: 1,
+        lease,
+        keep: Duration::from_secs(3_600),
+        retry_in: None,
+        snapshot: (state == State::Succeeded).then(|| Snapshot {
+            status: 201,
+            headers: vec![("location".into(), b"/payments/1".to_vec())],
+            body: Some("{\"receipt\": 1}".into()),
+        }),
+        expect: Expect::Absent,
+    }
+}
+
+fn put(home: &Home, writes: &[Write]) {
+    home.ok(&["migrate"]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let records = records(home);
+        for write in writes {
+            assert!(records.put(write).await.unwrap().is_some());
+        }
+    });
+}
+
+fn requests_are_listed_shown_and_forgotten(home: &Home) {
+    put(
+        home,
+        &[
+            write("alice", "req-1", State::Succeeded, None),
+            write("bob", "req-1", State::Succeeded, None),
+            write(
+                "bob",
+                "req-2",
+                State::Processing,
+                Some(Duration::from_secs(60)),
+            ),
+        ],
+    );
+
+    let all = home.json(&["guard", "list"]);
+    let busy = home.json(&["guard", "list", "--state", "processing"]);
+    let shown = home.ok(&["guard", "show", "req-1", "--caller", "alice"]);
+    let which = home.refused(&["guard", "show", "req-1"], 2);
+    let unknown = home.refused(&["guard", "show", "req-9"], 3);
+    let state = home.refused(&["guard", "list", "--state", "done"], 2);
+    let stats = home.json(&["guard", "stats"]);
+
+    assert_eq!(all.as_array().unwrap().len(), 3);
+    assert_eq!(busy[0]["key"], "req-2");
+    assert!(
+        shown.contains("location: /payments/1") && shown.contains("\"receipt\": 1"),
+        "{shown}"
+    );
+    assert!(which.contains("--caller"), "{which}");
+    assert!(unknown.contains("req-9"), "{unknown}");
+    assert!(state.contains("processing, succeeded"), "{state}");
+    assert_eq!(
+        (
+            stats[0]["succeeded"].as_u64(),
+            stats[0]["processing"].as_u64()
+        ),
+        (Some(2), Some(1))
+    );
+
+    home.ok(&[
+        "guard", "forget", "req-1", "--caller", "alice", "--type", "pay",
+    ]);
+    home.refused(&["guard", "show", "req-1", "--caller", "alice"], 3);
+    let table = home.ok(&["guard", "table", "shop_guard"]);
+    assert!(
+        table.contains("shop_guard") && !table.contains("EXISTS counterfoil_guard "),
+        "{table}"
+    );
+}
+
+fn an_uncertain_request_is_settled_by_hand(home: &Home) {
+    put(
+        home,
+        &[
+            write("alice", "lost", State::Uncertain, None),
+            write("alice", "gone", State::Uncertain, None),
+            write(
+                "alice",
+                "busy",
+                State::Processing,
+                Some(Duration::from_secs(60)),
+            ),
+        ],
+    );
+
+    let settled = home.ok(&[
+        "guard",
+        "reconcile",
+        "lost",
+        "--happened",
+        "--body",
+        "{\"receipt\": 7}",
+    ]);
+    let released = home.ok(&["guard", "reconcile", "gone", "--did-not-happen"]);
+    let busy = home.refused(&["guard", "reconcile", "busy", "--did-not-happen"], 1);
+    let again = home.refused(&["guard", "reconcile", "lost", "--did-not-happen"], 1);
+    home.refused(&["guard", "reconcile", "lost"], 2);
+
+    assert!(settled.contains("Settled"), "{settled}");
+    assert!(released.contains("Released"), "{released}");
+    assert!(busy.contains("still works"), "{busy}");
+    assert!(again.contains("is succeeded"), "{again}");
+    let shown = home.json(&["guard", "show", "lost"]);
+    assert_eq!(shown["state"], "succeeded");
+    assert_eq!(shown["body"], "{\"receipt\": 7}");
+    home.refused(&["guard", "show", "gone"], 3);
+}
