@@ -33,6 +33,10 @@ use crate::settings::{QueueSpec, Settings};
 
 pub(crate) use ownership::{beat, margin};
 
+/// So long after the last rows the relay polls as often as the settings say.
+const LIVELY: Duration = Duration::from_secs(10);
+/// Afterwards it polls so many times less often: whoever commits wakes it anyway.
+const IDLE_POLL: f64 = 2.5;
 /// How often lanes that nothing holds any more are looked for.
 const SCAN_LANES: Duration = Duration::from_secs(1);
 /// How long a few deliveries wait for more, to be settled in one commit. A relay that is killed
@@ -143,6 +147,8 @@ pub(crate) struct Relay {
     balancing: bool,
     /// Copies were made for other queues.
     rerouted: bool,
+    /// When rows were last found.
+    lively: Instant,
     next_poll: Instant,
     next_tend: Instant,
     next_scan: Instant,
@@ -190,6 +196,7 @@ impl Relay {
             tending: false,
             balancing: false,
             rerouted: false,
+            lively: now,
             next_poll: now,
             next_tend: now,
             next_scan: now,
@@ -313,6 +320,15 @@ impl Relay {
         }
         // Something that is due but cannot begin yet must not turn the loop into a spin.
         at.max(now + Duration::from_millis(1))
+    }
+
+    /// How long to wait before looking without being woken.
+    fn poll_pause(&self, now: Instant) -> Duration {
+        if now.saturating_duration_since(self.lively) < LIVELY {
+            self.settings.poll
+        } else {
+            self.settings.poll.mul_f64(IDLE_POLL)
+        }
     }
 
     /// There may be something new in every queue.

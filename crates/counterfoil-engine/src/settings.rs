@@ -12,7 +12,7 @@ use counterfoil_core::store::Retention;
 /// | setting | default | what it is |
 /// |---|---|---|
 /// | `lease` | 15 s | a relay that is silent for so long loses its shards |
-/// | `poll` | 200 ms | how often to look without being woken |
+/// | `poll` | 200 ms | how often to look without being woken; two and a half times as long when idle |
 /// | `batch` | 2,000 | rows in one read, for each queue |
 /// | `lane` | 100 | rows of one aggregate in memory |
 /// | `rescan` | 5 s | how often to look below the low mark |

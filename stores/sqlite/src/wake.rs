@@ -1,9 +1,10 @@
 //! Waking relays after commits of others: SQLite has no message to send, but a number that changes.
 //!
 //! `PRAGMA data_version` reads a counter in shared memory, which every commit of every process
-//! moves. Looking forty times a second costs next to nothing.
+//! moves. It is looked at twenty times a second while something happens, and four times a second
+//! when nothing has happened for a while. Commits of the relay's own process do not wait for it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use counterfoil_core::store::{Result, Wake};
@@ -13,11 +14,15 @@ use sqlx::sqlite::SqliteConnection;
 use crate::{SqliteStore, classify, reading};
 
 const INTERVAL: Duration = Duration::from_millis(50);
+const IDLE_INTERVAL: Duration = Duration::from_millis(250);
+/// So long after the last change it is looked at often.
+const LIVELY: Duration = Duration::from_secs(5);
 
 /// Has a connection of its own, because the number tells of the commits of all others.
 pub(crate) struct Watch {
     connection: SqliteConnection,
     seen: i64,
+    changed: Instant,
 }
 
 impl Watch {
@@ -25,7 +30,11 @@ impl Watch {
         let options = reading(store.inner.options.clone());
         let mut connection = options.connect().await.map_err(classify)?;
         let seen = data_version(&mut connection).await?;
-        Ok(Self { connection, seen })
+        Ok(Self {
+            connection,
+            seen,
+            changed: Instant::now(),
+        })
     }
 }
 
@@ -36,9 +45,11 @@ impl Wake for Watch {
             let now = data_version(&mut self.connection).await?;
             if now != self.seen {
                 self.seen = now;
+                self.changed = Instant::now();
                 return Ok(());
             }
-            tokio::time::sleep(INTERVAL).await;
+            let idle = self.changed.elapsed() > LIVELY;
+            tokio::time::sleep(if idle { IDLE_INTERVAL } else { INTERVAL }).await;
         }
     }
 }

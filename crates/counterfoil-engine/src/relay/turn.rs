@@ -41,7 +41,7 @@ impl Relay {
     fn start_read(&mut self, now: Instant) {
         if now >= self.next_poll {
             self.make_hungry();
-            self.next_poll = now + self.settings.poll;
+            self.next_poll = now + self.poll_pause(now);
         }
         if self.reading || !self.store_open(now) {
             return;
@@ -152,6 +152,7 @@ impl Relay {
     }
 
     fn arrive(&mut self, queue: usize, row: RawRow, no: ReadNo) {
+        self.lively = Instant::now();
         let queue = &mut self.queues[queue];
         // Rows of shards that were lost meanwhile are the new owner's.
         let Some(epoch) = queue
@@ -180,7 +181,7 @@ impl Relay {
         let asked: Vec<usize> = (0..self.queues.len())
             .filter(|q| !self.queues[*q].shards.is_empty())
             .collect();
-        self.next_tend = now + self.settings.poll;
+        self.next_tend = now + self.poll_pause(now);
         if asked.is_empty() {
             return;
         }
