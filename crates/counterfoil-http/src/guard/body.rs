@@ -76,7 +76,7 @@ async fn of_parts(
     let mut form = multer::Multipart::new(whole, boundary);
     let mut hash = target.part(b"multipart");
     loop {
-        let field = form.next_field().await.map_err(not_a_form)?;
+        let field = form.next_field().await.map_err(|e| not_a_form(&e))?;
         let Some(field) = field else {
             return Ok(hash.finish());
         };
@@ -88,7 +88,7 @@ async fn of_parts(
                 .map(ToString::to_string)
                 .unwrap_or_default(),
         ];
-        let content = field.bytes().await.map_err(not_a_form)?;
+        let content = field.bytes().await.map_err(|e| not_a_form(&e))?;
         for part in &about {
             hash = hash.part(part.as_bytes());
         }
@@ -96,6 +96,6 @@ async fn of_parts(
     }
 }
 
-fn not_a_form(error: multer::Error) -> Problem {
+fn not_a_form(error: &multer::Error) -> Problem {
     Problem::payload_malformed(format!("The form cannot be read: {error}."))
 }

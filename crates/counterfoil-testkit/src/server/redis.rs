@@ -123,7 +123,9 @@ impl PrivateRedis {
     pub async fn say(&self, command: &str) -> String {
         let answer = async {
             let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
-            stream.write_all(format!("{command}\r\n").as_bytes()).await?;
+            stream
+                .write_all(format!("{command}\r\n").as_bytes())
+                .await?;
             let mut line = String::new();
             BufReader::new(stream).read_line(&mut line).await?;
             std::io::Result::Ok(line.trim_end().to_owned())
