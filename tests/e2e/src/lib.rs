@@ -7,10 +7,11 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`actor`] | the processes: relay, writer, migration |
+//! | [`actor`] | the processes: relay, writer, migration, guarded server |
 //! | [`app`] | business transactions that note what they committed |
 //! | [`book`], [`receiver`], [`wire`], [`journal`], [`webhook`] | where messages arrive, and how they get there |
 //! | [`site`] | a database for one test, its locks and its traps |
+//! | [`guarded`] | callers of a guarded server, its database, and the line between the two |
 //! | [`process`] | start, kill, pause, resume |
 //! | [`world`] | all of that together |
 //! | [`checker`] | what may not happen |
@@ -30,6 +31,7 @@ pub mod book;
 pub mod broken;
 pub mod chaos;
 pub mod checker;
+pub mod guarded;
 pub mod journal;
 pub mod process;
 pub mod receiver;

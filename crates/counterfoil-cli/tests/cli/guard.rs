@@ -14,7 +14,7 @@ on_every_database!(
 );
 
 fn records(home: &Home) -> Arc<dyn Records> {
-    let opened = match home.database() {
+    match home.database() {
         #[cfg(feature = "postgres")]
         Some(url) if url.starts_with("postgres") => {
             let store = counterfoil_postgres::PostgresStore::connect(url).unwrap();
@@ -30,8 +30,7 @@ fn records(home: &Home) -> Arc<dyn Records> {
             let store = counterfoil_sqlite::SqliteStore::connect(&file.to_string_lossy()).unwrap();
             Arc::new(store.guard(None).unwrap())
         }
-    };
-    opened
+    }
 }
 
 fn write(caller: &str, key: &str, state: State, lease: Option<Duration>) -> Write {

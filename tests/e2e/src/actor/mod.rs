@@ -1,10 +1,11 @@
-//! The processes that tests start and kill: a relay, a writer, a migration.
+//! The processes that tests start and kill: a relay, a writer, a migration, a guarded server.
 //!
 //! # Promise
 //! They do what an application would do, through the same functions. Nothing in them knows at which
-//! moment they will die.
+//! moment they will die; the guarded server stands still where a request asks it to.
 
 mod relay;
+mod serve;
 mod writer;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ use counterfoil_sqlite::SqliteStore;
 use sqlx::postgres::PgPoolOptions;
 
 pub use relay::RelayArgs;
+pub use serve::ServeArgs;
 pub use writer::{Moment, POISON, WriterArgs};
 
 /// Plays one part and ends.
@@ -34,6 +36,8 @@ enum Part {
     Relay(RelayArgs),
     /// Do business.
     Writer(WriterArgs),
+    /// Take payments behind the guard.
+    Serve(ServeArgs),
     /// Create or upgrade the tables.
     Migrate(Where),
 }
@@ -73,6 +77,7 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
             match cli.part {
                 Part::Relay(args) => Box::pin(relay::run(args)).await,
                 Part::Writer(args) => Box::pin(writer::run(args)).await,
+                Part::Serve(args) => Box::pin(serve::run(args)).await,
                 Part::Migrate(place) => migrate(&place).await,
             }
         })
