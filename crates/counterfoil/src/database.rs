@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use counterfoil_core::desk::Desk;
-use counterfoil_core::guard::{Expect, Key, Records, Write};
+use counterfoil_core::guard::{Expect, Key, Locks, Records, Tokens, Write};
 use counterfoil_core::message::Message;
 use counterfoil_core::store::{Enqueued, Keyed, Result, Store};
 use sqlx::{Pool, Transaction};
@@ -58,7 +58,7 @@ pub trait Database: sealed::Sealed + Send + Sync + 'static {
 
     /// Where the guard keeps its records.
     #[doc(hidden)]
-    type Guard: Records + Clone;
+    type Guard: Records + Tokens + Locks + Clone;
 
     #[doc(hidden)]
     fn guard(pool: &Pool<Self::Sqlx>, table: Option<&str>) -> Result<Self::Guard>;

@@ -227,13 +227,16 @@ impl Warden {
         let mut waited = false;
         loop {
             let pass = self.pass_gate(&digest).await;
-            let found = self.records.look(&digest).await?.map(Arc::new);
             // Whom the gate keeps out waits a moment, if there is time; then the database decides,
             // because the one whom the gate has let in may be dead.
+            if !pass.may_claim() && !waited && Instant::now() + pause < until {
+                tokio::time::sleep(pause).await;
+                waited = true;
+                continue;
+            }
+            let found = self.records.look(&digest).await?.map(Arc::new);
             match decide(found.as_deref(), fingerprint, &self.rules) {
-                Decision::Run { expect, attempt }
-                    if pass.may_claim() || waited || Instant::now() + pause >= until =>
-                {
+                Decision::Run { expect, attempt } => {
                     match mode.claim(key, fingerprint, expect, attempt).await {
                         Ok(Some(claimed)) => {
                             seat.pass = pass;
@@ -244,7 +247,7 @@ impl Warden {
                         Err(error) => return Err(error),
                     }
                 }
-                Decision::Run { .. } | Decision::InProgress => {}
+                Decision::InProgress => {}
                 _ => {
                     if let Some(found) = found {
                         let answer = self.answer(&found, fingerprint);
@@ -262,7 +265,6 @@ impl Warden {
                 return Ok(Entered::InProgress(self.come_again()));
             }
             tokio::time::sleep(pause).await;
-            waited = true;
             pause = (pause * 2).min(LOOK_AGAIN_MAX);
         }
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use counterfoil_core::BoxError;
 use counterfoil_core::guard::{
-    Fingerprint, Gate, Key, KeyError, Records, Rules, RulesError, Snapshot,
+    Fingerprint, Gate, Key, KeyError, Locks, Records, Rules, RulesError, Snapshot, Tokens,
 };
 use counterfoil_core::store::StoreError;
 use counterfoil_engine::Nudge;
@@ -202,6 +202,16 @@ impl<D: Database> Guard<D> {
     /// The records, for tools.
     pub fn records(&self) -> &Arc<dyn Records> {
         self.warden.records()
+    }
+
+    /// One-time tokens in the same database: for forms that a person sends.
+    pub fn tokens(&self) -> Arc<dyn Tokens> {
+        Arc::new(self.records.clone())
+    }
+
+    /// Locks with a lease and a fencing number in the same database.
+    pub fn locks(&self) -> Arc<dyn Locks> {
+        Arc::new(self.records.clone())
     }
 
     /// Forgets a key: the next request with it runs. Answers whether it was known.
