@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use counterfoil::guard::End;
-use counterfoil_core::guard::Snapshot;
+use counterfoil_core::guard::{Found, Snapshot, State};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -136,18 +136,26 @@ fn kept_headers(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// The stored answer, to be given again.
-pub(super) fn replay(snapshot: Option<&Snapshot>) -> Response {
+/// The stored answer, to be given again. One without a status does not come from this layer: a check
+/// of the outside world has found it, as JSON.
+pub(super) fn replay(found: &Found) -> Response {
     use axum::response::IntoResponse as _;
-    let Some(snapshot) = snapshot else {
+    let Some(snapshot) = found.record.snapshot.as_ref() else {
         return marked(Problem::not_kept(0).into_response());
     };
     let Some(body) = snapshot.body.clone() else {
         return marked(Problem::not_kept(snapshot.status).into_response());
     };
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() =
-        StatusCode::from_u16(snapshot.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() = match (snapshot.status, found.state()) {
+        (0, State::Succeeded) => StatusCode::OK,
+        (0, _) => StatusCode::UNPROCESSABLE_ENTITY,
+        (status, _) => StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+    };
+    if snapshot.status == 0 && snapshot.headers.is_empty() {
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+    }
     for (name, value) in &snapshot.headers {
         if let (Ok(name), Ok(value)) = (
             HeaderName::from_bytes(name.as_bytes()),
@@ -164,4 +172,44 @@ fn marked(mut response: Response) -> Response {
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    reason = "this is test code: a surprise ends the test"
+)]
+mod tests {
+    use chrono::Utc;
+    use counterfoil_core::guard::{Fingerprint, Key, Record};
+
+    use super::*;
+
+    #[test]
+    fn what_a_check_has_found_is_given_as_json() {
+        let now = Utc::now();
+        let found = |state| Found {
+            record: Record {
+                key: Key::new("", "pay", "k").unwrap(),
+                fingerprint: Fingerprint([0; 32]),
+                state,
+                fence: 1,
+                attempts: 1,
+                lease_until: None,
+                retry_at: None,
+                expires_at: now,
+                created_at: now,
+                updated_at: now,
+                snapshot: Some(Snapshot::json(&7).unwrap()),
+            },
+            now,
+        };
+
+        for (state, status) in [(State::Succeeded, 200), (State::Failed, 422)] {
+            let response = replay(&found(state));
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers()["content-type"], "application/json");
+            assert!(response.headers().contains_key(REPLAYED));
+        }
+    }
 }

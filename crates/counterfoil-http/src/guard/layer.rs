@@ -248,7 +248,7 @@ impl<D: Database> GuardLayer<D> {
                 "A request with this key was completed before.",
             ));
         }
-        answer::replay(found.record.snapshot.as_ref())
+        answer::replay(found)
     }
 
     /// What is there in the place of a claim that was lost.
