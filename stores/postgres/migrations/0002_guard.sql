@@ -39,8 +39,12 @@ BEGIN
         IF EXISTS (SELECT FROM counterfoil_guard g WHERE g.digest = wanted) THEN
             RAISE EXCEPTION 'the record of this key has changed' USING ERRCODE = 'CF001';
         END IF;
-    ELSIF NOT EXISTS (SELECT FROM counterfoil_guard g WHERE g.digest = wanted AND g.fence = expected) THEN
-        RAISE EXCEPTION 'the record of this key has changed' USING ERRCODE = 'CF001';
+    ELSE
+        -- The transaction will write in the place of this record: a purge must not remove it before.
+        PERFORM FROM counterfoil_guard g WHERE g.digest = wanted AND g.fence = expected FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the record of this key has changed' USING ERRCODE = 'CF001';
+        END IF;
     END IF;
 END
 $$;
