@@ -45,6 +45,9 @@ pub(crate) struct Queue {
     pub(crate) unsettled: Option<(Batch, Instant)>,
     /// A few deliveries wait so long for more, to be settled together.
     pub(crate) linger: Option<Instant>,
+    /// A message that was tried alone has an outcome, which must not wait: it was counted as a
+    /// crash before it was tried.
+    pub(crate) prompt: bool,
     pub(crate) refill: Vec<Aggregate>,
     pub(crate) refilling: bool,
     /// Nobody answers: not before this time.
@@ -84,6 +87,7 @@ impl Queue {
             settling: false,
             unsettled: None,
             linger: None,
+            prompt: false,
             refill: Vec::new(),
             refilling: false,
             cooldown: None,
@@ -207,7 +211,12 @@ impl Queue {
         } else {
             self.caps.concurrency
         };
+        // A message that is tried alone was counted first: its outcome must be durable before the
+        // next one, which may kill the process.
+        let durable = self.suspects == 0
+            || !(self.settling || self.unsettled.is_some() || self.lanes.has_settlement());
         !self.paused
+            && durable
             && self.publishing < limit
             && self.lanes.has_ready()
             && self.cooldown.is_none_or(|at| now >= at)

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::flight::Seat;
-use super::{Claim, Entered, Entry, Warden};
+use super::{Claim, Entered, Entry, Warden, in_time};
 
 /// How a run came to its end.
 #[derive(Debug)]
@@ -182,10 +182,7 @@ async fn beat(
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        match records
-            .change(&digest, fence, &Change::Heartbeat { lease })
-            .await
-        {
+        match in_time(records.change(&digest, fence, &Change::Heartbeat { lease })).await {
             Ok(true) => {}
             Ok(false) => {
                 tracing::warn!(%digest, fence, "the claim was taken over while its owner was still at work");
@@ -232,7 +229,7 @@ impl Lease {
             keep: held.rules.keep,
             retry_in,
         };
-        let recorded = held.records.change(&held.digest, held.fence, &change).await;
+        let recorded = in_time(held.records.change(&held.digest, held.fence, &change)).await;
         let seat = self.seat.take();
         match recorded {
             Ok(true) => {
@@ -243,7 +240,9 @@ impl Lease {
                 Ok(Ended::Recorded(found))
             }
             Ok(false) => {
-                let there = held.records.look(&held.digest).await?.map(Arc::new);
+                let there = in_time(held.records.look(&held.digest))
+                    .await?
+                    .map(Arc::new);
                 metrics::counter!(
                     "counterfoil_guard_fenced_total",
                     "business_type" => held.key.business_type().to_owned()
@@ -271,7 +270,7 @@ impl Lease {
             return Ok(false);
         };
         held.heart.abort();
-        held.records.change(&held.digest, held.fence, change).await
+        in_time(held.records.change(&held.digest, held.fence, change)).await
     }
 }
 

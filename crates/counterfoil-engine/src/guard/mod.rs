@@ -39,6 +39,18 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The longest such pause.
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(200);
 
+/// How long the database may take to read a record, or to write how it came out. Somebody waits for
+/// the answer, and a dead connection may say nothing for ever.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the database says, or that it cannot be reached when it says nothing in time.
+pub async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(said) => said,
+        Err(late) => Err(StoreError::Unreachable(late.into())),
+    }
+}
+
 /// What a request is told.
 #[derive(Debug)]
 pub enum Entered<T> {
@@ -234,7 +246,7 @@ impl Warden {
                 waited = true;
                 continue;
             }
-            let found = self.records.look(&digest).await?.map(Arc::new);
+            let found = in_time(self.records.look(&digest)).await?.map(Arc::new);
             match decide(found.as_deref(), fingerprint, &self.rules) {
                 Decision::Run { expect, attempt } => {
                     match mode.claim(key, fingerprint, expect, attempt).await {

@@ -423,6 +423,7 @@ impl Relay {
     pub(super) fn published(&mut self, index: usize, outcomes: Vec<Offered>, suspect: bool) {
         let queue = &mut self.queues[index];
         queue.publishing -= 1;
+        queue.prompt |= suspect;
         let (mut stored, mut consequence) = (0, Consequence::Nothing);
         for (delivery, outcome) in outcomes {
             let Some(outcome) = outcome else {
@@ -533,13 +534,15 @@ impl Relay {
         if queue.settling || !(queue.unsettled.is_some() || queue.lanes.has_settlement()) {
             return;
         }
-        if queue.unsettled.is_none() && !self.stopping && queue.lanes.may_linger() {
+        let patient = queue.unsettled.is_none() && !queue.prompt && !self.stopping;
+        if patient && queue.lanes.may_linger() {
             let until = *queue.linger.get_or_insert(now + LINGER);
             if now < until {
                 return;
             }
         }
         queue.linger = None;
+        queue.prompt = false;
         let again = match &queue.unsettled {
             Some((_, at)) if now < *at => return,
             Some(_) => queue.unsettled.take().map(|u| u.0),
