@@ -9,7 +9,7 @@ use counterfoil_core::guard::{Expect, Fingerprint, Key, Rules, State, Write};
 use counterfoil_core::store::{Result as StoreResult, StoreError};
 use counterfoil_engine::guard::flight::Seat;
 use counterfoil_engine::guard::lease::{End, Ended, recorded};
-use counterfoil_engine::guard::{Claim, Entered, Entry};
+use counterfoil_engine::guard::{Claim, Entered, Entry, in_time};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::Transaction;
@@ -158,17 +158,23 @@ impl<D: Database> Open<D> {
         };
         let rules = Arc::clone(self.guard.warden.the_rules());
         let (state, snapshot, retry_in) = end.parts();
-        if state != State::Succeeded {
-            D::guard_undo(&self.guard.records, &mut tx).await?;
-        }
         let write = self.write(&rules, state, retry_in, snapshot);
-        if !D::guard_finish(&self.guard.records, &mut tx, &write).await? {
-            drop(tx);
+        let records = &self.guard.records;
+        let committed = in_time(async {
+            if state != State::Succeeded {
+                D::guard_undo(records, &mut tx).await?;
+            }
+            if !D::guard_finish(records, &mut tx, &write).await? {
+                return Ok(false);
+            }
+            tx.commit().await.map_err(D::classify)?;
+            Ok(true)
+        });
+        if !committed.await? {
             let digest = self.key.digest();
-            let there = self.guard.records().look(&digest).await?;
+            let there = in_time(self.guard.records().look(&digest)).await?;
             return Ok(Ended::Lost(there.map(Arc::new)));
         }
-        tx.commit().await.map_err(D::classify)?;
         if let Some(nudge) = &self.guard.nudge {
             nudge.nudge();
         }

@@ -1,13 +1,15 @@
-//! The line from a server to its database, to be cut and mended.
+//! The line from a server to its database, to be cut and mended, silenced and heard again.
 //!
 //! # Promise
-//! When the cut returns, every connection is closed on both ends, and new ones are refused.
+//! When the cut returns, every connection is closed on both ends, and new ones are refused. On a
+//! silent line connections stay open, new ones are accepted, and nothing arrives.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use url::Url;
 
@@ -21,6 +23,7 @@ pub struct Line {
     far: SocketAddr,
     connections: Arc<Mutex<JoinSet<()>>>,
     listener: Option<JoinHandle<()>>,
+    silent: watch::Sender<bool>,
 }
 
 impl Line {
@@ -38,6 +41,7 @@ impl Line {
                     far,
                     connections: Arc::default(),
                     listener: None,
+                    silent: watch::Sender::new(false),
                 };
                 line.listen(listener);
                 return line;
@@ -53,9 +57,13 @@ impl Line {
 
     fn listen(&mut self, listener: TcpListener) {
         let (far, connections) = (self.far, Arc::clone(&self.connections));
+        let silent = self.silent.subscribe();
         self.listener = Some(tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                connections.lock().await.spawn(carry(near, far));
+                connections
+                    .lock()
+                    .await
+                    .spawn(carry(near, far, silent.clone()));
             }
         }));
     }
@@ -78,6 +86,18 @@ impl Line {
     }
 }
 
+impl Line {
+    /// Nothing arrives any more.
+    pub fn silence(&self) {
+        self.silent.send_replace(true);
+    }
+
+    /// What was held back arrives.
+    pub fn speak(&self) {
+        self.silent.send_replace(false);
+    }
+}
+
 impl Drop for Line {
     fn drop(&mut self) {
         if let Some(listener) = &self.listener {
@@ -87,8 +107,29 @@ impl Drop for Line {
 }
 
 /// A broken connection ends for both.
-async fn carry(mut near: TcpStream, far: SocketAddr) {
+async fn carry(mut near: TcpStream, far: SocketAddr, silent: watch::Receiver<bool>) {
     if let Ok(mut far) = TcpStream::connect(far).await {
-        let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+        let (near, far) = (near.split(), far.split());
+        tokio::select! {
+            _ = pump(near.0, far.1, silent.clone()) => {}
+            _ = pump(far.0, near.1, silent) => {}
+        }
+    }
+}
+
+async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut silent: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let mut bytes = [0; 4096];
+    loop {
+        let n = from.read(&mut bytes).await?;
+        // A line that is gone ends its pumps.
+        let _ = silent.wait_for(|silent| !*silent).await;
+        if n == 0 {
+            return Ok(());
+        }
+        to.write_all(&bytes[..n]).await?;
     }
 }

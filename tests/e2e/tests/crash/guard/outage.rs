@@ -10,6 +10,9 @@ super::tests!(on_servers:
     case_25_leased_without_records_nothing_runs,
     case_26_transactional_what_cannot_be_completed_has_not_happened,
     case_26_leased_what_cannot_be_recorded_is_answered_and_uncertain,
+    case_25_a_database_that_is_silent_lets_nothing_run,
+    case_26_transactional_a_database_that_falls_silent_takes_effect_once,
+    case_26_leased_a_database_that_falls_silent_takes_effect_once,
 );
 super::tests!(postgres_commits Postgres:
     case_26_transactional_a_commit_whose_answer_is_lost_is_replayed,
@@ -101,6 +104,68 @@ async fn case_26_leased_what_cannot_be_recorded_is_answered_and_uncertain<D: Led
         (409, "outcome-uncertain")
     );
     shop.reconcile(&shop.args()).await;
+    let again = server.door.ask(&ask).await.unwrap();
+    assert_eq!((again.status, again.replayed()), (200, true));
+    assert_eq!(again.body, answer.body);
+    assert_eq!(answer.receipt(), shop.the_effect().await.receipt());
+    assert_eq!(server.door.runs().await, 1);
+}
+
+async fn case_25_a_database_that_is_silent_lets_nothing_run<D: Ledger>(shop: Shop<D>) {
+    let (server, line) = far_away(&shop).await;
+    for ask in [Ask::pay("before"), Ask::charge("before")] {
+        assert_eq!(server.door.ask(&ask).await.unwrap().status, 200);
+    }
+
+    line.silence();
+    let (pay, charge) = (Ask::pay("k1"), Ask::charge("k2"));
+    let (paid, charged) = tokio::join!(server.door.ask(&pay), server.door.ask(&charge));
+
+    unavailable(&paid.unwrap());
+    unavailable(&charged.unwrap());
+    assert_eq!(server.door.runs().await, 2);
+    line.speak();
+    for ask in [pay, charge] {
+        let answer = fetch(&server, &ask).await;
+        assert_eq!((answer.status, answer.replayed()), (200, false));
+    }
+    assert_eq!(shop.effects().await.len(), 4);
+}
+
+async fn case_26_transactional_a_database_that_falls_silent_takes_effect_once<D: Ledger>(
+    shop: Shop<D>,
+) {
+    let (mut server, line) = far_away(&shop).await;
+    let ask = Ask::pay("k");
+    let caller = server.halted(&ask, Moment::Done).await;
+
+    line.silence();
+    server.door.go().await;
+    let told = caller.await.unwrap().unwrap();
+
+    unavailable(&told);
+    line.speak();
+    let answer = fetch(&server, &ask).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.receipt(), shop.the_effect().await.receipt());
+}
+
+async fn case_26_leased_a_database_that_falls_silent_takes_effect_once<D: Ledger>(shop: Shop<D>) {
+    let (mut server, line) = far_away(&shop).await;
+    let ask = Ask::charge("k");
+    let caller = server.halted(&ask, Moment::Done).await;
+
+    line.silence();
+    server.door.go().await;
+    let answer = caller.await.unwrap().unwrap();
+
+    assert_eq!((answer.status, answer.replayed()), (200, false));
+    line.speak();
+    // What was written into the silence may arrive or not.
+    let told = server.door.settled(&ask).await;
+    if told.problem() == "outcome-uncertain" {
+        shop.reconcile(&shop.args()).await;
+    }
     let again = server.door.ask(&ask).await.unwrap();
     assert_eq!((again.status, again.replayed()), (200, true));
     assert_eq!(again.body, answer.body);
