@@ -200,9 +200,11 @@ impl<D: Database> GuardLayer<D> {
             Ok(asked) => asked,
             Err(problem) => return self.refuse(problem),
         };
+        // From here on to the end, even if the caller goes away: a claim that was just made must
+        // not be left behind.
         match self.inner.mode {
-            Mode::Transactional => self.transactional_call(inner, asked).await,
-            Mode::Leased => self.leased_call(inner, asked).await,
+            Mode::Transactional => to_the_end(self.transactional_call(inner, asked)).await,
+            Mode::Leased => to_the_end(self.leased_call(inner, asked)).await,
         }
     }
 
@@ -280,8 +282,7 @@ impl<D: Database> GuardLayer<D> {
             Ok(other) => return self.instead(other),
             Err(error) => return self.unavailable(&error),
         };
-        let this = self.clone();
-        to_the_end(async move { this.run_in_tx(inner, asked.request, open).await }).await
+        self.run_in_tx(inner, asked.request, open).await
     }
 
     async fn run_in_tx<S>(self, inner: S, mut request: Request, mut open: Open<D>) -> Response
@@ -350,8 +351,7 @@ impl<D: Database> GuardLayer<D> {
             Ok(other) => return self.instead(other),
             Err(error) => return self.unavailable(&error),
         };
-        let this = self.clone();
-        to_the_end(async move { this.run_leased(inner, asked, lease).await }).await
+        self.run_leased(inner, asked, lease).await
     }
 
     async fn run_leased<S>(self, inner: S, asked: Asked, lease: Lease) -> Response
@@ -450,7 +450,8 @@ impl<D: Database> GuardLayer<D> {
     }
 }
 
-/// Runs to the end even if the caller goes away. A panic is an error of the server; what the
+/// Runs to the end even if the caller goes away, which is bounded by the time that a duplicate
+/// waits and by the time that a handler takes. A panic is an error of the server; what the
 /// request held is given up as it unwinds.
 async fn to_the_end(work: impl Future<Output = Response> + Send + 'static) -> Response {
     match tokio::spawn(work).await {

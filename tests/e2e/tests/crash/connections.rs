@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use counterfoil_e2e::checker::Rules;
-use counterfoil_e2e::site::somebody_waits;
+use counterfoil_e2e::site::{Trapped, somebody_waits};
 use counterfoil_e2e::wait::PATIENCE;
 use counterfoil_e2e::world::World;
 use sqlx::{Connection, PgConnection};
@@ -40,8 +40,8 @@ async fn a_connection_that_breaks_while_a_message_is_counted_lets_nobody_overtak
     let b = w.relay("b").await;
     assert_eq!(w.in_flight("b", 1).await, in_flight);
 
-    // The first is being settled and the second being counted.
-    let obstacle = w.site.forbid_settling().await;
+    // The first is settled and the second is being counted.
+    let obstacle = w.site.trap(Trapped::Rescheduling).await;
     w.book().store_held_and_all();
     cut_while_counting(&w.site.url("b")).await;
     obstacle.remove().await;
