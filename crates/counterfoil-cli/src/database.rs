@@ -40,6 +40,8 @@ pub(crate) trait Outbox: Store + Desk {
 pub(crate) struct Place {
     dialect: Dialect,
     url: String,
+    /// PostgreSQL: where to listen for other processes' commits, if not there.
+    listen: Option<String>,
 }
 
 impl Place {
@@ -50,17 +52,24 @@ impl Place {
             Some(url) if !url.trim().is_empty() => Some(url.trim().to_owned()),
             _ => loaded.database_url()?,
         };
-        match named {
-            Some(url) => Self::parse(&url),
-            None => Ok(Self {
+        let mut place = match named {
+            Some(url) => Self::parse(&url)?,
+            None => Self {
                 dialect: Dialect::Sqlite,
                 url: global
                     .data_dir
                     .join(DEFAULT_NAME)
                     .to_string_lossy()
                     .into_owned(),
-            }),
+                listen: None,
+            },
+        };
+        place.listen = loaded.listen_url()?;
+        if place.listen.is_some() && place.dialect != Dialect::Postgres {
+            let why = "`listen-url` in [database] is for PostgreSQL: leave it out";
+            return Err(Failure::config(why));
         }
+        Ok(place)
     }
 
     /// A file.
@@ -69,6 +78,7 @@ impl Place {
         Self {
             dialect: Dialect::Sqlite,
             url: file.to_string_lossy().into_owned(),
+            listen: None,
         }
     }
 
@@ -87,7 +97,11 @@ impl Place {
             Some(rest) => format!("mysql:{rest}"),
             None => url.to_owned(),
         };
-        Ok(Self { dialect, url })
+        Ok(Self {
+            dialect,
+            url,
+            listen: None,
+        })
     }
 
     /// The kind of database.
@@ -117,7 +131,13 @@ impl Place {
             #[cfg(feature = "sqlite")]
             Dialect::Sqlite => shared(counterfoil_sqlite::SqliteStore::connect(&self.url)),
             #[cfg(feature = "postgres")]
-            Dialect::Postgres => shared(counterfoil_postgres::PostgresStore::connect(&self.url)),
+            Dialect::Postgres => {
+                let store = counterfoil_postgres::PostgresStore::connect(&self.url)?;
+                if let Some(url) = &self.listen {
+                    store.listen_at(url)?;
+                }
+                shared(Ok(store))
+            }
             #[cfg(feature = "mysql")]
             Dialect::Mysql => shared(counterfoil_mysql::MysqlStore::connect(&self.url)),
             #[allow(unreachable_patterns, reason = "reachable when a store was left out")]

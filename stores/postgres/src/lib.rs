@@ -22,7 +22,7 @@ mod relay;
 mod rows;
 mod wake;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use counterfoil_core::store::{Result, StoreError};
@@ -50,6 +50,8 @@ pub struct PostgresStore {
 
 struct Inner {
     options: PgConnectOptions,
+    /// Where to listen, if not there.
+    direct: OnceLock<PgConnectOptions>,
     pool: PgPool,
     reader: Kept,
     settler: Kept,
@@ -69,6 +71,19 @@ impl PostgresStore {
     pub fn connect(url: &str) -> Result<Self> {
         let options: PgConnectOptions = url.parse().map_err(classify)?;
         Ok(Self::with_options(options.application_name("counterfoil")))
+    }
+
+    /// Listens for other processes' commits on a connection of its own to this URL: for databases
+    /// behind a proxy that pools transactions, which forwards no `NOTIFY`. Only the first call
+    /// counts.
+    pub fn listen_at(&self, url: &str) -> Result<()> {
+        let options: PgConnectOptions = url.parse().map_err(classify)?;
+        // A second one is ignored, as the documentation says.
+        let _ = self
+            .inner
+            .direct
+            .set(options.application_name("counterfoil"));
+        Ok(())
     }
 
     fn with_options(options: PgConnectOptions) -> Self {
@@ -92,6 +107,7 @@ impl PostgresStore {
         Self {
             inner: Arc::new(Inner {
                 options,
+                direct: OnceLock::new(),
                 pool,
                 reader: Kept::default(),
                 settler: Kept::default(),
@@ -122,6 +138,11 @@ impl PostgresStore {
     /// The connection that settles.
     pub(crate) fn settler(&self) -> &Kept {
         &self.inner.settler
+    }
+
+    /// Where to listen.
+    pub(crate) fn direct(&self) -> &PgConnectOptions {
+        self.inner.direct.get().unwrap_or(&self.inner.options)
     }
 
     pub(crate) fn options(&self) -> &PgConnectOptions {

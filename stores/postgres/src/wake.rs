@@ -1,7 +1,8 @@
 //! Waking relays in other processes: `NOTIFY` after commits, `LISTEN` in every relay.
 //!
-//! A proxy that pools transactions forwards neither. So the channel is tried once when it is
-//! opened, and a relay that hears nothing falls back to polling and says so.
+//! A proxy that pools transactions forwards neither. So a relay can listen on a direct connection,
+//! see [`PostgresStore::listen_at`]; the channel is tried once when it is opened, and a relay that
+//! hears nothing falls back to polling and says so.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ impl Listener {
     pub(crate) async fn open(store: &PostgresStore) -> Result<Self> {
         let pool = PgPoolOptions::new()
             .max_connections(1)
-            .connect_lazy_with(store.options().clone());
+            .connect_lazy_with(store.direct().clone());
         let mut listener = PgListener::connect_with(&pool).await.map_err(classify)?;
         listener.listen(CHANNEL).await.map_err(classify)?;
         sqlx::query("SELECT pg_notify($1, 'test')")
@@ -33,7 +34,7 @@ impl Listener {
             Err(_) => {
                 return Err(StoreError::Unsupported {
                     found: "a connection on which LISTEN hears nothing".into(),
-                    needed: "a direct connection to PostgreSQL",
+                    needed: "a direct connection to PostgreSQL (`listen-url`)",
                 });
             }
         };

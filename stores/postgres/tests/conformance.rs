@@ -223,3 +223,20 @@ fn moment(due: Due) -> &'static str {
         Due::Latest => "timestamptz 'infinity'",
     }
 }
+
+#[tokio::test]
+async fn a_relay_listens_where_it_is_told() {
+    let Some(server) = server::postgres() else {
+        return;
+    };
+    let nobody = PostgresStore::connect(&server).unwrap();
+    nobody.listen_at("postgres://127.0.0.1:1/nobody").unwrap();
+    let direct = PostgresStore::connect(&server).unwrap();
+    direct.listen_at(&server).unwrap();
+
+    assert!(nobody.listen().await.is_err());
+    let mut wake = direct.listen().await.unwrap().unwrap();
+    direct.announce().await.unwrap();
+    wake.wait().await.unwrap();
+    assert!(nobody.listen_at("not a url").is_err());
+}

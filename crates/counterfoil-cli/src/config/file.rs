@@ -34,6 +34,8 @@ pub(crate) struct File {
 pub(crate) struct Database {
     /// Where the outbox is. Absent: SQLite in the data directory.
     pub(crate) url: Option<Pointed>,
+    /// Where to listen for other processes' commits. Absent: there too.
+    pub(crate) listen_url: Option<Pointed>,
 }
 
 /// `[server]`

@@ -19,6 +19,7 @@ pub(crate) use value::shown;
 use crate::failure::{Failure, Result};
 use file::File;
 use read::{Lines, Problem};
+use value::Pointed;
 
 /// The default file, as `counterfoil config default` prints it.
 pub(crate) const DEFAULT_FILE: &str = include_str!("../../counterfoil.default.toml");
@@ -85,14 +86,23 @@ impl Loaded {
 
     /// The database that the file names.
     pub(crate) fn database_url(&self) -> Result<Option<String>> {
-        let Some(url) = &self.file.database.url else {
+        self.database_key("url", self.file.database.url.as_ref())
+    }
+
+    /// Where the file says to listen for other processes' commits.
+    pub(crate) fn listen_url(&self) -> Result<Option<String>> {
+        self.database_key("listen-url", self.file.database.listen_url.as_ref())
+    }
+
+    fn database_key(&self, key: &str, value: Option<&Pointed>) -> Result<Option<String>> {
+        let Some(url) = value else {
             return Ok(None);
         };
         let resolved = url.resolve(&self.directory()).map_err(|text| {
-            let line = self.lines.of("database.url");
+            let line = self.lines.of(&format!("database.{key}"));
             self.refuse(&[Problem {
                 line,
-                text: format!("`url` in [database]: {text}"),
+                text: format!("`{key}` in [database]: {text}"),
             }])
         });
         resolved.map(Some)

@@ -63,6 +63,19 @@ fn a_lease_that_an_attempt_can_outlast_is_refused() {
 }
 
 #[test]
+fn a_listen_url_is_for_postgres_only() {
+    let home = Home::sqlite();
+    home.configure("[database]\nlisten-url = \"postgres://127.0.0.1/app\"\n");
+
+    let refused = home.refused(&["serve"], 2);
+
+    assert!(
+        refused.contains("`listen-url` in [database] is for PostgreSQL"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let refused = Home::sqlite().refused(&["config", "check", "--config", "nowhere.toml"], 2);
 
