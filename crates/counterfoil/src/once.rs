@@ -38,7 +38,7 @@ impl From<bool> for Once {
 ///
 /// ```ignore
 /// let insert = sqlx::query("INSERT INTO coupons (user_id, coupon_id) VALUES ($1, $2)").bind(7).bind(1);
-/// if insert_once::<Postgres>(&mut tx, insert).await?.is_first() { … }
+/// if insert_once::<Postgres>(&mut tx, insert).await?.is_first() { give(); }
 /// ```
 pub async fn insert_once<'q, D>(
     tx: &mut Transaction<'_, D::Sqlx>,

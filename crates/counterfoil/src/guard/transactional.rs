@@ -92,7 +92,7 @@ impl<D: Database> Guard<D> {
     ///         run.finish(answer).await
     ///     }
     ///     Begun::Replay(answer) => Ok(Outcome::Replayed(answer)),
-    ///     …
+    ///     other => tell(other),
     /// }
     /// ```
     pub async fn begin<T, E>(
