@@ -18,6 +18,7 @@
 //! | [`schema`] | migrations, and which program may read which schema |
 //! | [`guard`] | request idempotency: keys, records, rules |
 //! | [`route`] | which destinations an event type goes to |
+//! | [`span`] | lengths of time as databases take them |
 
 pub mod balance;
 pub mod code;
@@ -31,6 +32,7 @@ pub mod policy;
 pub mod route;
 pub mod row;
 pub mod schema;
+pub mod span;
 pub mod store;
 
 pub use code::Code;

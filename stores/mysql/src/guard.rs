@@ -21,10 +21,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+pub use counterfoil_core::guard::columns::GUARD_TABLE;
+use counterfoil_core::guard::columns::{self, attempts, renamed};
 use counterfoil_core::guard::{
     Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
     Snapshot, State, Write,
 };
+use counterfoil_core::span::micros;
 use counterfoil_core::store::{Result, StoreError};
 use sqlx::mysql::{MySqlPool, MySqlRow};
 use sqlx::{AssertSqlSafe, MySql, Row, Transaction};
@@ -32,10 +35,7 @@ use sqlx::{AssertSqlSafe, MySql, Row, Transaction};
 use crate::enqueue::number;
 use crate::rows::instant;
 use crate::session::{Query, Session};
-use crate::{classify, micros, text};
-
-/// The central table.
-pub const GUARD_TABLE: &str = "counterfoil_guard";
+use crate::{classify, text};
 
 /// Gives the session its patience back.
 const PATIENCE: &str = include_str!("../sql/guard/patience.sql");
@@ -77,7 +77,7 @@ impl MysqlGuard {
     /// A table of one domain. Its name is letters, digits and `_`, with a database in front or
     /// without.
     pub fn table(pool: MySqlPool, name: &str) -> Result<Self> {
-        check_table(name)?;
+        columns::check_table(name, 2)?;
         Ok(Self::with_name(pool, name))
     }
 
@@ -109,7 +109,7 @@ impl MysqlGuard {
 
     /// The statements that create a table of one domain.
     pub fn print_table(name: &str) -> Result<String> {
-        check_table(name)?;
+        columns::check_table(name, 2)?;
         Ok(renamed(include_str!("../migrations/0002_guard.sql"), name))
     }
 
@@ -255,7 +255,7 @@ impl Records for MysqlGuard {
                 keep,
                 retry_in,
             } => {
-                let (status, headers, body) = columns(snapshot.as_ref());
+                let (status, headers, body) = snapshot_columns(snapshot.as_ref());
                 statement(&self.sql.end)
                     .bind(state.as_str())
                     .bind(status)
@@ -358,7 +358,7 @@ fn bind_update<'q>(query: Query<'q>, digest: &'q Digest, write: &'q Write) -> Qu
 }
 
 fn bind_content<'q>(query: Query<'q>, write: &'q Write) -> Query<'q> {
-    let (status, headers, body) = columns(write.snapshot.as_ref());
+    let (status, headers, body) = snapshot_columns(write.snapshot.as_ref());
     query
         .bind(micros(write.keep))
         .bind(write.lease.map(micros))
@@ -374,42 +374,12 @@ fn bind_content<'q>(query: Query<'q>, write: &'q Write) -> Query<'q> {
         .bind(body)
 }
 
-/// The name of the table and the names of its indexes, in the place of the central one's.
-fn renamed(sql: &str, name: &str) -> String {
-    const INDEX: &str = "\u{1}";
-    let plain = name.rsplit('.').next().unwrap_or(name);
-    sql.replace("counterfoil_guard_", INDEX)
-        .replace(GUARD_TABLE, name)
-        .replace(INDEX, &format!("{plain}_"))
-}
-
-fn check_table(name: &str) -> Result<()> {
-    let part = |p: &str| {
-        !p.is_empty()
-            && p.len() <= 58
-            && !p.starts_with(|c: char| c.is_ascii_digit())
-            && p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    if name.split('.').count() <= 2 && name.split('.').all(part) {
-        Ok(())
-    } else {
-        Err(StoreError::NotFound(format!(
-            "{name:?} cannot be the name of a table: use at most 58 letters, digits and `_`"
-        )))
-    }
-}
-
 type Columns<'a> = (Option<i16>, Option<Vec<u8>>, Option<&'a [u8]>);
 
 /// Header lines are stored as bytes, so that no session's character set can change them.
-fn columns(snapshot: Option<&Snapshot>) -> Columns<'_> {
-    snapshot.map_or((None, None, None), |s| {
-        (
-            Some(i16::try_from(s.status).unwrap_or_default()),
-            s.headers_text().map(String::into_bytes),
-            s.body.as_deref(),
-        )
-    })
+fn snapshot_columns(snapshot: Option<&Snapshot>) -> Columns<'_> {
+    let (status, headers, body) = columns::snapshot(snapshot);
+    (status, headers.map(String::into_bytes), body)
 }
 
 fn found(row: &MySqlRow) -> Result<Found> {
@@ -479,21 +449,14 @@ fn hex(bytes: &[u8]) -> String {
     out
 }
 
-fn attempts(n: u32) -> i32 {
-    i32::try_from(n).unwrap_or(i32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn names_of_tables_are_checked() {
-        for bad in ["", "a b", "1a", "a;b", "a.b.c", ".a", "a.", "ä", "a`b"] {
-            assert!(check_table(bad).is_err(), "{bad}");
-        }
-        assert!(check_table(&"x".repeat(59)).is_err());
-        assert!(check_table("shop.pay_guard").is_ok());
+    fn a_name_with_a_database_in_front_is_one_and_a_longer_one_is_not() {
+        assert!(MysqlGuard::print_table("shop.pay_guard").is_ok());
+        assert!(MysqlGuard::print_table("a.b.c").is_err());
     }
 
     #[test]

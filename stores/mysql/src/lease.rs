@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use counterfoil_core::span::micros;
 use counterfoil_core::store::{Owned, RelayId, Result, ShardRef, Survey, Taken};
 use sqlx::{MySql, Transaction};
 
-use crate::{MysqlStore, classify, json, micros, text};
+use crate::{MysqlStore, classify, json, text};
 
 /// Shards by queue, both ascending: the order in which they are locked.
 type Shards<'a> = BTreeMap<&'a Arc<str>, Vec<u16>>;

@@ -142,8 +142,14 @@ impl MysqlStore {
     }
 
     /// A transaction of our own. Dropping it rolls back.
+    ///
+    /// It begins in a task of its own: the driver does not roll back when its caller goes away in
+    /// the middle of BEGIN, and the connection would go back to the pool inside a transaction.
     pub(crate) async fn begin(&self) -> Result<Transaction<'static, MySql>> {
-        self.pool().begin().await.map_err(classify)
+        let pool = self.pool().clone();
+        let begun = tokio::spawn(async move { pool.begin().await });
+        let begun = begun.await.map_err(|e| StoreError::Database(e.into()))?;
+        begun.map_err(classify)
     }
 }
 
@@ -155,12 +161,6 @@ async fn prepare(connection: &mut MySqlConnection) -> sqlx::Result<()> {
 /// A batch as the one parameter that `JSON_TABLE` takes apart.
 pub(crate) fn json<T: serde::Serialize>(batch: &T) -> Result<String> {
     serde_json::to_string(batch).map_err(|e| StoreError::Database(e.into()))
-}
-
-/// The most that times are moved by: a century, which every date can bear.
-pub(crate) fn micros(duration: Duration) -> i64 {
-    const CENTURY: i64 = 100 * 365 * 86_400 * 1_000_000;
-    i64::try_from(duration.as_micros()).map_or(CENTURY, |n| n.min(CENTURY))
 }
 
 /// Names that only we write are stored as bytes, so that they are compared as bytes.

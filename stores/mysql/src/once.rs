@@ -5,11 +5,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use counterfoil_core::guard::{Consumed, Locks, Token, Tokens};
 use counterfoil_core::message::check_name;
+use counterfoil_core::span::micros;
 use counterfoil_core::store::Result;
 
+use crate::classify;
 use crate::guard::{MysqlGuard, taken};
 use crate::session::Session;
-use crate::{classify, micros};
 
 #[async_trait]
 impl Tokens for MysqlGuard {

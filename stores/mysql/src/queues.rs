@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use counterfoil_core::desk::{Event, HISTORY_PAGE};
+use counterfoil_core::span::micros;
 use counterfoil_core::store::{Result, Retention};
 use sqlx::mysql::MySqlRow;
 
-use crate::{MysqlStore, classify, json, listing, micros, settle, text};
+use crate::{MysqlStore, classify, json, listing, settle, text};
 
 impl MysqlStore {
     pub(crate) async fn paused_queues(&self) -> Result<Vec<String>> {

@@ -7,11 +7,12 @@
 
 use std::collections::HashMap;
 
+use counterfoil_core::span::micros;
 use counterfoil_core::store::{Fence, Park, Result, Retry, Settled, Settlement, ShardSet};
 use counterfoil_core::{Code, MessageId};
 use sqlx::{MySql, Transaction};
 
-use crate::{MysqlStore, classify, enqueue, json, micros};
+use crate::{MysqlStore, classify, enqueue, json};
 
 /// A line for a message's history: number, id, attempt, code, detail.
 pub(crate) type Line<'a> = (i64, String, Option<u32>, Option<&'a str>, Option<&'a str>);

@@ -7,13 +7,14 @@ use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::schema;
+use counterfoil_core::span::millis;
 use counterfoil_core::store::{
     Enqueued, Fence, Keyed, Read, RelayId, Result, Retention, Settled, Settlement, ShardRef,
     ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 
 use crate::desk::note_queue;
-use crate::settle::{array, check_fence, millis, run};
+use crate::settle::{array, check_fence, run};
 use crate::{MIGRATIONS, SHARDS, SqliteStore, classify, enqueue, rows, wake};
 
 #[async_trait]

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use counterfoil_core::span::millis;
 use counterfoil_core::store::{Fence, Park, Result, Retry, Settled, Settlement, ShardSet};
 use serde_json::json;
 use sqlx::sqlite::SqliteConnection;
@@ -218,10 +219,4 @@ pub(crate) fn array(numbers: impl Iterator<Item = i64>) -> String {
 /// An error message may hold anything, and a text ends at NUL for some who read it.
 fn clean(error: &str) -> String {
     error.replace('\0', " ")
-}
-
-pub(crate) fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis())
-        .unwrap_or(i64::MAX / 4)
-        .min(i64::MAX / 4)
 }

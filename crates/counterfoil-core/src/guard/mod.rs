@@ -14,10 +14,12 @@
 //! | [`rules`] | how long, how strict |
 //! | [`decide`] | what a request that finds a record has to do |
 //! | [`records`] | the seam between the guard and a database |
+//! | [`columns`] | how a record fits into a table |
 //! | [`once`] | one-time tokens, and locks that run out |
 //! | [`gate`] | the fast gate in front of it |
 
 pub mod canonical;
+pub mod columns;
 mod decide;
 pub mod fingerprint;
 pub mod gate;
