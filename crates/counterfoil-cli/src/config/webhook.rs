@@ -35,7 +35,7 @@ fn backoff(name: &str, section: &file::Webhook, judge: &mut Judge<'_>) -> Option
         Err(error) => error,
     };
     let key = match error {
-        BackoffError::ZeroBase => "backoff-base",
+        BackoffError::ZeroBase | BackoffError::BadList => "backoff-base",
         BackoffError::CapBelowBase { .. } => "backoff-cap",
         BackoffError::NoAttempts => "max-attempts",
     };
