@@ -16,11 +16,13 @@
 //! | `queue` | what the relay knows about one queue |
 //! | `publish` | one call of a destination: deadline, timeout, panic |
 //! | `tasks` | handlers in this process as a destination |
+//! | [`pipeline`] | calls of a dependency: retries inside a budget, breaker, bulkhead |
 //! | `settings` | settings, checked before anything starts |
 
 pub mod guard;
 mod lanes;
 mod lifecycle;
+pub mod pipeline;
 mod publish;
 mod queue;
 mod relay;

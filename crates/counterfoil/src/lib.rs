@@ -18,6 +18,8 @@ pub use counterfoil_core::message::{
 pub use counterfoil_core::policy::Backoff;
 pub use counterfoil_core::store::{Enqueued, Retention, StoreError};
 pub use counterfoil_core::{Capabilities, Code, Delivery, Destination, Outcome, desk, explain};
+/// Calls of a dependency that may be tried again, inside limits: retries, budget, breaker, bulkhead.
+pub use counterfoil_engine::pipeline as resilience;
 pub use counterfoil_engine::{
     HandlerAnswer, Nudge, OnPark, QueueSpec, Settings, SettingsError, Task, TaskError, TaskOptions,
 };

@@ -1,0 +1,384 @@
+//! One dependency: its limits, and what is known about it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::Utc;
+use counterfoil_core::policy::backoff::Backoff;
+use counterfoil_core::policy::breaker::{self, Admission, Cause, Forced, Snapshot, State, Ticket};
+use counterfoil_core::policy::bulkhead::{self, Entry, NoPlace, Waiter};
+use counterfoil_core::policy::{Breaker, Budget, Bulkhead, Class, Moment, Shared, budget};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::meter;
+use super::stack::Stack;
+
+/// The limits of the calls of one dependency.
+///
+/// | setting | default | what it is |
+/// |---|---|---|
+/// | `backoff` | 200 ms, 500 ms, 1.2 s, 2.5 s, 5 s, full jitter | the waits between attempts |
+/// | `write_attempts` | 5 | the most attempts of a write with a key or a condition |
+/// | `deadline` | 3 s | the time for all attempts |
+/// | `attempt` | 1.5 s | the time for one |
+/// | `budget` | 10 % of successes + 10, at most 10,000 a minute | all retries together |
+/// | `breaker` | 50 % of at least 20 calls in 10 s | when nobody calls |
+/// | `bulkhead` | 100 calls, 100 waiting | calls at one time |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The waits between attempts.
+    pub backoff: Backoff,
+    /// The most attempts of a write with a key or a condition.
+    pub write_attempts: u32,
+    /// The time for all attempts.
+    pub deadline: Duration,
+    /// The time for one attempt.
+    pub attempt: Duration,
+    /// All retries together.
+    pub budget: budget::Limits,
+    /// When nobody calls.
+    pub breaker: breaker::Settings,
+    /// Calls at one time.
+    pub bulkhead: bulkhead::Size,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            backoff: Backoff::CALL,
+            write_attempts: Backoff::KEYED_WRITE.max_attempts(),
+            deadline: Duration::from_secs(3),
+            attempt: Duration::from_millis(1_500),
+            budget: budget::Limits::DEFAULT,
+            breaker: breaker::Settings::DEFAULT,
+            bulkhead: bulkhead::Size::DEFAULT,
+        }
+    }
+}
+
+/// Limits that cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitsError {
+    /// Of the budget.
+    #[error(transparent)]
+    Budget(#[from] budget::LimitsError),
+    /// Of the breaker.
+    #[error(transparent)]
+    Breaker(#[from] breaker::SettingsError),
+    /// Of the bulkhead.
+    #[error(transparent)]
+    Bulkhead(#[from] NoPlace),
+    /// No time.
+    #[error("{0} must be longer than zero")]
+    NoTime(&'static str),
+}
+
+/// What an operator sees of a dependency.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name.
+    pub destination: String,
+    /// What its breaker does.
+    pub breaker: State,
+    /// What an operator wants of it.
+    pub forced: Option<Forced>,
+    /// Why the breaker changed last.
+    pub cause: Cause,
+    /// Milliseconds until the next call can be admitted; absent while an operator holds it open.
+    pub wait_ms: Option<u64>,
+    /// Retries that are left in this window.
+    pub retries_left: u64,
+    /// The most retries in a window.
+    pub retries_cap: u64,
+    /// Calls under way.
+    pub in_use: usize,
+    /// Callers that wait for a place.
+    pub waiting: usize,
+    /// Calls at one time.
+    pub limit: usize,
+}
+
+struct Watched {
+    breaker: Breaker,
+    /// The state that was told last.
+    told: State,
+}
+
+#[derive(Default)]
+struct Calls(HashMap<Waiter, oneshot::Sender<()>>);
+
+/// One dependency. Everybody who calls it shares this.
+pub struct Dependency {
+    name: String,
+    limits: Limits,
+    origin: Instant,
+    breaker: Shared<Watched>,
+    budget: Shared<Budget>,
+    places: Shared<(Bulkhead, Calls)>,
+    changed: Arc<Notify>,
+}
+
+impl Dependency {
+    /// A dependency that nothing is known about; impossible limits are refused. Use a
+    /// [`Registry`](super::Registry) to have it listed.
+    pub fn new(name: &str, limits: Limits) -> Result<Arc<Self>, LimitsError> {
+        Self::watched(name, limits, Arc::default())
+    }
+
+    pub(super) fn watched(
+        name: &str,
+        limits: Limits,
+        changed: Arc<Notify>,
+    ) -> Result<Arc<Self>, LimitsError> {
+        for (what, time) in [
+            ("the deadline", limits.deadline),
+            ("the time for one attempt", limits.attempt),
+        ] {
+            if time.is_zero() {
+                return Err(LimitsError::NoTime(what));
+            }
+        }
+        let dependency = Self {
+            name: name.to_owned(),
+            limits,
+            origin: Instant::now(),
+            breaker: Shared::new(Watched {
+                breaker: Breaker::new(limits.breaker)?,
+                told: State::Closed,
+            }),
+            budget: Shared::new(Budget::new(limits.budget)?),
+            places: Shared::new((Bulkhead::new(limits.bulkhead)?, Calls::default())),
+            changed,
+        };
+        dependency.measure();
+        Ok(Arc::new(dependency))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The whole pipeline as one layer.
+    pub fn stack<C>(self: &Arc<Self>, classify: C) -> Stack<C> {
+        Stack::new(Arc::clone(self), classify)
+    }
+
+    /// The present time as policies see it.
+    pub fn now(&self) -> Moment {
+        self.origin.elapsed()
+    }
+
+    fn step<R>(&self, step: impl FnOnce(&mut Breaker, Moment) -> R) -> R {
+        self.breaker.with(|watched| {
+            let now = self.now();
+            let result = step(&mut watched.breaker, now);
+            let state = watched.breaker.state(now);
+            // Open becomes half open by time alone; it is told when somebody asks for the probe.
+            if state != watched.told {
+                let change = (std::mem::replace(&mut watched.told, state), state);
+                let wait = watched.breaker.wait(now);
+                meter::transition(&self.name, change, watched.breaker.cause(), wait);
+                self.changed.notify_one();
+            }
+            result
+        })
+    }
+
+    /// Asks the breaker for a call.
+    pub fn admit(&self) -> Admission {
+        self.step(Breaker::admit)
+    }
+
+    /// Tells the breaker what came of a call that it admitted.
+    pub fn record(&self, ticket: Ticket, class: Class) {
+        self.step(|breaker, now| breaker.record(ticket, class, now));
+    }
+
+    /// What the breaker does now.
+    pub fn state(&self) -> State {
+        self.breaker.with(|w| w.breaker.state(self.now()))
+    }
+
+    /// How long until the breaker can admit a call; absent while an operator holds it open.
+    pub fn wait(&self) -> Option<Duration> {
+        self.breaker.with(|w| w.breaker.wait(self.now()))
+    }
+
+    /// An operator's word; absent gives the breaker back to the calls.
+    pub fn force(&self, forced: Option<Forced>) {
+        let changed = self.step(|breaker, _| {
+            let changed = breaker.forced() != forced;
+            breaker.force(forced);
+            changed
+        });
+        if changed {
+            let word = match forced {
+                Some(Forced::Open) => "open",
+                Some(Forced::Closed) => "closed",
+                None => "automatic",
+            };
+            tracing::warn!(destination = self.name, word, "an operator set the breaker");
+            self.changed.notify_one();
+        }
+    }
+
+    /// What of the breaker survives a restart.
+    pub fn snapshot(&self) -> Snapshot {
+        self.breaker
+            .with(|w| w.breaker.snapshot(self.now(), Utc::now()))
+    }
+
+    /// Goes on where the snapshot was taken.
+    pub fn restore(&self, snapshot: Snapshot) {
+        if !snapshot.is_empty() {
+            self.step(|breaker, now| breaker.restore(snapshot, now, Utc::now()));
+        }
+    }
+
+    /// A call has succeeded: the budget grows.
+    pub fn succeeded(&self) {
+        self.budget.with(|b| b.succeeded(self.now()));
+    }
+
+    /// Takes one retry from the budget, if there is one.
+    pub fn take_retry(&self) -> bool {
+        let (taken, left) = self.budget.with(|b| {
+            let now = self.now();
+            (b.take(now), b.left(now))
+        });
+        if taken {
+            meter::retry_allowed(&self.name);
+        } else {
+            meter::retry_exhausted(&self.name);
+        }
+        meter::budget_left(&self.name, left);
+        taken
+    }
+
+    /// Retries that the budget has left. When there is none this counts as one that was not made.
+    pub(super) fn retry_in_sight(&self) -> bool {
+        let left = self.retries_left();
+        if left == 0 {
+            meter::retry_exhausted(&self.name);
+        }
+        left > 0
+    }
+
+    /// Retries that the budget has left.
+    pub fn retries_left(&self) -> u64 {
+        self.budget.with(|b| b.left(self.now()))
+    }
+
+    /// Waits for a place in the bulkhead. Absent when the queue is full. The place is free again
+    /// when it is dropped.
+    pub async fn enter(self: &Arc<Self>) -> Option<Place> {
+        let (told, tell) = oneshot::channel();
+        let entry = self.places.with(|(bulkhead, calls)| {
+            let entry = bulkhead.enter();
+            if let Entry::Wait(waiter) = entry {
+                calls.0.insert(waiter, told);
+            }
+            entry
+        });
+        match entry {
+            Entry::Full => {
+                meter::bulkhead_rejected(&self.name);
+                return None;
+            }
+            Entry::Go => {}
+            Entry::Wait(waiter) => {
+                let mut turn = Turn {
+                    dependency: self,
+                    waiter: Some(waiter),
+                };
+                // The sender is dropped only after it has been told.
+                let _ = tell.await;
+                turn.waiter = None;
+            }
+        }
+        let place = Place(Arc::clone(self));
+        meter::in_use(&self.name, self.in_use());
+        Some(place)
+    }
+
+    fn in_use(&self) -> usize {
+        self.places.with(|(bulkhead, _)| bulkhead.in_use())
+    }
+
+    fn free(&self, step: impl FnOnce(&mut Bulkhead) -> Option<Waiter>) {
+        self.places.with(|(bulkhead, calls)| {
+            if let Some(next) = step(bulkhead)
+                && let Some(told) = calls.0.remove(&next)
+            {
+                // If nobody listens any more, its `Turn` passes the place on.
+                let _ = told.send(());
+            }
+        });
+    }
+
+    /// What an operator sees.
+    pub fn status(&self) -> Status {
+        let now = self.now();
+        let (state, forced, cause, wait) = self.breaker.with(|w| {
+            let b = &w.breaker;
+            (b.state(now), b.forced(), b.cause(), b.wait(now))
+        });
+        let (in_use, waiting) = self.places.with(|(b, _)| (b.in_use(), b.waiting()));
+        Status {
+            destination: self.name.clone(),
+            breaker: state,
+            forced,
+            cause,
+            wait_ms: wait.map(|w| u64::try_from(w.as_millis()).unwrap_or(u64::MAX)),
+            retries_left: self.retries_left(),
+            retries_cap: self.limits.budget.cap,
+            in_use,
+            waiting,
+            limit: self.limits.bulkhead.limit,
+        }
+    }
+
+    /// Sets the gauges: some of them change by time alone.
+    pub fn measure(&self) {
+        meter::state(&self.name, self.state());
+        meter::budget_left(&self.name, self.retries_left());
+        meter::in_use(&self.name, self.in_use());
+    }
+}
+
+/// A caller that waits for its turn.
+struct Turn<'a> {
+    dependency: &'a Dependency,
+    waiter: Option<Waiter>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter {
+            self.dependency
+                .places
+                .with(|(_, calls)| calls.0.remove(&waiter));
+            self.dependency.free(|bulkhead| bulkhead.give_up(waiter));
+        }
+    }
+}
+
+/// A place in the bulkhead.
+pub struct Place(Arc<Dependency>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.free(Bulkhead::leave);
+        meter::in_use(&self.0.name, self.0.in_use());
+    }
+}

@@ -1,0 +1,139 @@
+//! The metrics of the pipeline, all in one place.
+
+use std::time::Duration;
+
+use counterfoil_core::policy::breaker::{Cause, State};
+use metrics::{counter, gauge};
+
+/// Name and meaning of every counter here.
+pub(crate) const COUNTERS: &[(&str, &str)] = &[
+    (
+        "counterfoil_retry_allowed_total",
+        "Retries that the budget of a destination allowed",
+    ),
+    (
+        "counterfoil_retry_exhausted_total",
+        "Retries that were not made because the budget of the destination was spent",
+    ),
+    (
+        "counterfoil_retry_after_honored_total",
+        "Retries that waited as long as the destination asked for",
+    ),
+    (
+        "counterfoil_breaker_transitions_total",
+        "Changes of the state of a breaker, by new state and cause",
+    ),
+    (
+        "counterfoil_bulkhead_rejected_total",
+        "Calls that were turned away because all places were taken and the queue was full",
+    ),
+    (
+        "counterfoil_coalesced_total",
+        "Requests that shared the call of an earlier one with the same key",
+    ),
+];
+
+/// Name and meaning of every gauge here.
+pub(crate) const GAUGES: &[(&str, &str)] = &[
+    (
+        "counterfoil_retry_budget_left",
+        "Retries that the budget of a destination has left",
+    ),
+    (
+        "counterfoil_breaker_state",
+        "0 when the breaker of a destination is closed, 1 when it is half open, 2 when it is open",
+    ),
+    (
+        "counterfoil_bulkhead_in_use",
+        "Calls of a destination that are under way",
+    ),
+];
+
+/// Tells the exporter what the names mean.
+pub(crate) fn describe() {
+    for (name, meaning) in COUNTERS {
+        metrics::describe_counter!(*name, *meaning);
+    }
+    for (name, meaning) in GAUGES {
+        metrics::describe_gauge!(*name, *meaning);
+    }
+}
+
+pub(super) fn retry_allowed(destination: &str) {
+    counter!("counterfoil_retry_allowed_total", "destination" => destination.to_owned())
+        .increment(1);
+}
+
+pub(super) fn retry_exhausted(destination: &str) {
+    counter!("counterfoil_retry_exhausted_total", "destination" => destination.to_owned())
+        .increment(1);
+}
+
+pub(super) fn retry_after_honored(destination: &str) {
+    counter!("counterfoil_retry_after_honored_total", "destination" => destination.to_owned())
+        .increment(1);
+}
+
+pub(super) fn bulkhead_rejected(destination: &str) {
+    counter!("counterfoil_bulkhead_rejected_total", "destination" => destination.to_owned())
+        .increment(1);
+}
+
+pub(super) fn coalesced(destination: &str) {
+    counter!("counterfoil_coalesced_total", "destination" => destination.to_owned()).increment(1);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count for people")]
+pub(super) fn budget_left(destination: &str, left: u64) {
+    gauge!("counterfoil_retry_budget_left", "destination" => destination.to_owned())
+        .set(left as f64);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count for people")]
+pub(super) fn in_use(destination: &str, calls: usize) {
+    gauge!("counterfoil_bulkhead_in_use", "destination" => destination.to_owned())
+        .set(calls as f64);
+}
+
+pub(super) fn state(destination: &str, state: State) {
+    let value = match state {
+        State::Closed => 0.0,
+        State::HalfOpen => 1.0,
+        State::Open => 2.0,
+    };
+    gauge!("counterfoil_breaker_state", "destination" => destination.to_owned()).set(value);
+}
+
+/// The state of a breaker has changed: counted, and one line in the log.
+pub(super) fn transition(
+    destination: &str,
+    (from, to): (State, State),
+    cause: Cause,
+    wait: Option<Duration>,
+) {
+    counter!(
+        "counterfoil_breaker_transitions_total",
+        "destination" => destination.to_owned(), "to" => to.as_str(), "cause" => cause.as_str()
+    )
+    .increment(1);
+    state(destination, to);
+    let wait = wait.map(|wait| wait.as_millis());
+    if to == State::Open {
+        tracing::warn!(
+            destination,
+            from = from.as_str(),
+            to = to.as_str(),
+            cause = cause.as_str(),
+            open_ms = wait,
+            "breaker"
+        );
+    } else {
+        tracing::info!(
+            destination,
+            from = from.as_str(),
+            to = to.as_str(),
+            cause = cause.as_str(),
+            "breaker"
+        );
+    }
+}
