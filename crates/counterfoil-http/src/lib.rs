@@ -17,10 +17,12 @@
 //! Authorisation belongs outside: add its layer after this one, so that it runs first, on replays
 //! too.
 
+#[cfg(feature = "gateway")]
+pub mod gateway;
 pub mod guard;
 pub mod problem;
 pub mod token;
 
-pub use guard::{Caller, GuardLayer, GuardedKey, Policy, PolicyError, Recording, Tx};
+pub use guard::{Caller, GuardLayer, GuardedKey, LeasedLayer, Policy, PolicyError, Recording, Tx};
 pub use problem::Problem;
 pub use token::TokenLayer;

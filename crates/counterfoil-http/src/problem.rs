@@ -173,6 +173,106 @@ impl Problem {
         .retry_after(Duration::from_secs(1))
     }
 
+    #[cfg(feature = "gateway")]
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "bad-request",
+            "The request cannot be understood",
+            detail,
+        )
+    }
+
+    #[cfg(feature = "gateway")]
+    pub(crate) fn not_supported(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self::new(
+            status,
+            "not-supported",
+            "The gateway does not do this",
+            detail,
+        )
+    }
+
+    #[cfg(feature = "gateway")]
+    pub(crate) fn no_route() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "no-route",
+            "There is no service at this address",
+            "No route of the gateway matches host and path.",
+        )
+    }
+
+    #[cfg(feature = "gateway")]
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method-not-allowed",
+            "This method is not for this path",
+            "A route of the gateway matches host and path, but not the method.",
+        )
+    }
+
+    #[cfg(feature = "gateway")]
+    pub(crate) fn busy() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "busy",
+            "Too many large requests at once",
+            "Nothing has happened. Send the same request again.",
+        )
+        .retry_after(Duration::from_secs(1))
+    }
+
+    #[cfg(feature = "gateway")]
+    pub(crate) fn unreachable() -> Self {
+        Self::new(
+            StatusCode::BAD_GATEWAY,
+            "service-unreachable",
+            "The service cannot be reached",
+            "Nothing of the request has reached it. The same request may be sent again.",
+        )
+        .retry_after(Duration::from_secs(1))
+    }
+
+    #[cfg(feature = "gateway")]
+    pub(crate) fn unanswered(silent: bool) -> Self {
+        let (status, title) = match silent {
+            true => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "The service has not answered in time",
+            ),
+            false => (StatusCode::BAD_GATEWAY, "The service has not answered"),
+        };
+        Self::new(
+            status,
+            "service-unanswered",
+            title,
+            "It is not known whether the request took effect.",
+        )
+    }
+
+    #[cfg(feature = "gateway")]
+    pub(crate) fn not_now(after: Duration) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "service-resting",
+            "The service gets a rest",
+            "Nothing has happened. Send the same request again later.",
+        )
+        .retry_after(after)
+    }
+
+    #[cfg(feature = "gateway")]
+    pub(crate) fn request_unknown() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "request-unknown",
+            "No request with this key is known",
+            "It never came, or did not take effect, or is forgotten. It may be sent.",
+        )
+    }
+
     /// When to come again.
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {

@@ -1,14 +1,17 @@
 //! Answers: what is recorded of them, and how they are given again.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
+use bytes::{Bytes, BytesMut};
 use counterfoil::guard::End;
 use counterfoil_core::guard::{Found, Snapshot, State};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body::Body as _;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 
 use super::policy::Policy;
 use crate::Problem;
@@ -73,11 +76,14 @@ pub(super) fn end(recording: Recording, snapshot: Snapshot) -> Option<End> {
     }
 }
 
+/// How long the rest of an answer of unknown length is waited for. What takes longer is a stream.
+const STREAM: Duration = Duration::from_secs(2);
+
 /// Takes a copy of an answer. A body that is streamed, or too large, is not copied and not
 /// waited for.
 pub(super) async fn capture(
     response: Response,
-    limit: usize,
+    policy: &Policy,
 ) -> Result<(Response, Snapshot), axum::Error> {
     let (parts, body) = response.into_parts();
     let mut snapshot = Snapshot {
@@ -85,14 +91,81 @@ pub(super) async fn capture(
         headers: kept_headers(&parts.headers),
         body: None,
     };
-    let size = body.size_hint().exact();
-    let fits = size.is_some_and(|n| usize::try_from(n).is_ok_and(|n| n <= limit));
+    let fits = match body.size_hint().exact() {
+        Some(size) => usize::try_from(size).is_ok_and(|n| n <= policy.max_answer),
+        None => policy.keep_chunked,
+    };
     if !fits || is_event_stream(&parts.headers) {
         return Ok((Response::from_parts(parts, body), snapshot));
     }
-    let bytes = body.collect().await?.to_bytes();
-    snapshot.body = Some(bytes.clone());
-    Ok((Response::from_parts(parts, Body::from(bytes)), snapshot))
+    let (body, copy) = copied(body, policy.max_answer).await?;
+    snapshot.body = copy;
+    Ok((Response::from_parts(parts, body), snapshot))
+}
+
+/// Reads a body, within its limit. Gives it back whole, and the copy if there is one.
+async fn copied(mut body: Body, limit: usize) -> Result<(Body, Option<Bytes>), axum::Error> {
+    let known = body.size_hint().exact().is_some();
+    let until = tokio::time::Instant::now() + STREAM;
+    let mut all = BytesMut::new();
+    let mut trailers = None;
+    loop {
+        let frame = if known {
+            body.frame().await
+        } else {
+            match tokio::time::timeout_at(until, body.frame()).await {
+                Ok(frame) => frame,
+                Err(_) => return Ok((Body::new(Resumed::new(all.freeze(), body)), None)),
+            }
+        };
+        match frame.transpose()?.map(http_body::Frame::into_data) {
+            None => break,
+            Some(Ok(data)) => all.extend_from_slice(&data),
+            Some(Err(frame)) => trailers = frame.into_trailers().ok(),
+        }
+        if all.len() > limit {
+            return Ok((Body::new(Resumed::new(all.freeze(), body)), None));
+        }
+    }
+    let bytes = all.freeze();
+    let copy = Some(bytes.clone());
+    let body = match trailers {
+        None => Body::from(bytes),
+        Some(trailers) => {
+            Body::new(Full::new(bytes).with_trailers(async move { Some(Ok(trailers)) }))
+        }
+    };
+    Ok((body, copy))
+}
+
+/// A body whose beginning was read already.
+struct Resumed {
+    beginning: Option<Bytes>,
+    rest: Body,
+}
+
+impl Resumed {
+    fn new(beginning: Bytes, rest: Body) -> Self {
+        Self {
+            beginning: Some(beginning).filter(|b| !b.is_empty()),
+            rest,
+        }
+    }
+}
+
+impl http_body::Body for Resumed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
+        match self.beginning.take() {
+            Some(bytes) => Poll::Ready(Some(Ok(http_body::Frame::data(bytes)))),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
+        }
+    }
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
@@ -104,7 +177,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 
 /// Headers that belong to the answer, and not to the connection, the moment or the first caller's
 /// session.
-fn kept_headers(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn kept_headers(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     const DROPPED: &[HeaderName] = &[
         header::SET_COOKIE,
         header::DATE,

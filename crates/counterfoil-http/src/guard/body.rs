@@ -10,8 +10,12 @@ use http_body_util::BodyExt as _;
 use super::policy::Policy;
 use crate::Problem;
 
-/// Reads a body to its end, or refuses it. Never a part of it.
-pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+/// Reads a body to its end, with what trails it, or refuses it. Never a part of it.
+pub(super) async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+) -> Result<(Bytes, Option<HeaderMap>), Problem> {
     let said = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|v| v.to_str().ok())
@@ -21,17 +25,17 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
     }
     let mut body = body;
     let mut all = BytesMut::with_capacity(said.unwrap_or(0));
+    let mut trailers = None;
     while let Some(frame) = body.frame().await {
         let frame = frame
             .map_err(|_| Problem::payload_malformed("The body ended before it was complete."))?;
-        if let Ok(data) = frame.into_data() {
-            if all.len() + data.len() > limit {
-                return Err(Problem::too_large(limit));
-            }
-            all.extend_from_slice(&data);
+        match frame.into_data() {
+            Ok(data) if all.len() + data.len() > limit => return Err(Problem::too_large(limit)),
+            Ok(data) => all.extend_from_slice(&data),
+            Err(frame) => trailers = frame.into_trailers().ok(),
         }
     }
-    Ok(all.freeze())
+    Ok((all.freeze(), trailers))
 }
 
 /// What the request asks for: method, path, query and body.

@@ -5,26 +5,20 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Poller, Poll};
-use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use counterfoil::guard::{Context, Ended, Entered, Found, GuardError, Lease, Open, State};
+use counterfoil::guard::{Ended, Entered, GuardError, Open};
 use counterfoil::{Database, Guard};
-use counterfoil_core::guard::{Fingerprint, Key};
 use http::request::Parts;
 use tower::{Layer, Service};
 
 use super::answer::{self, Effects, Recording};
-use super::body;
-use super::header_key::{self, HeaderKey};
+use super::front::{Asked, Front, Sort};
 use super::policy::Policy;
 use super::tx::Slot;
+use super::{call, leased, to_the_end};
 use crate::Problem;
-
-/// Tells whose request it is: a stable name, never a credential.
-type CallerFn = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 
 /// The name of the caller, as authentication may leave it in a request's extensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +46,10 @@ impl<D: Database> NeedsCaller<D> {
             inner: Arc::new(Inner {
                 guard: self.guard,
                 mode: self.mode,
-                policy: Policy::default(),
-                caller: Arc::new(whose),
+                front: Front {
+                    policy: Policy::default(),
+                    caller: Arc::new(whose),
+                },
             }),
         }
     }
@@ -77,8 +73,7 @@ pub struct GuardLayer<D: Database> {
 struct Inner<D: Database> {
     guard: Guard<D>,
     mode: Mode,
-    policy: Policy,
-    caller: Arc<CallerFn>,
+    front: Front,
 }
 
 impl<D: Database> Clone for GuardLayer<D> {
@@ -115,8 +110,10 @@ impl<D: Database> GuardLayer<D> {
             inner: Arc::new(Inner {
                 guard: self.inner.guard.clone(),
                 mode: self.inner.mode,
-                policy,
-                caller: Arc::clone(&self.inner.caller),
+                front: Front {
+                    policy,
+                    caller: Arc::clone(&self.inner.front.caller),
+                },
             }),
         }
     }
@@ -171,105 +168,35 @@ where
     }
 }
 
-/// A request that may go on to its record.
-struct Asked {
-    key: Key,
-    fingerprint: Fingerprint,
-    request: Request,
-}
-
 impl<D: Database> GuardLayer<D> {
     async fn handle<S>(self, inner: S, request: Request) -> Response
     where
         S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
         S::Future: Send,
     {
-        if !self.inner.policy.methods.contains(request.method()) {
-            return call(inner, request).await;
-        }
-        let policy = &self.inner.policy;
-        let key = match header_key::read(request.headers(), &policy.header, policy.strict_syntax) {
-            Ok(HeaderKey::Given(key)) => key,
-            Ok(HeaderKey::Absent) if policy.required => {
-                return self.refuse(Problem::key_missing(policy.header.as_str()));
-            }
-            Ok(HeaderKey::Absent) => return self.unguarded(inner, request).await,
-            Err(problem) => return self.refuse(problem),
-        };
-        let asked = match self.ask(key, request).await {
-            Ok(asked) => asked,
-            Err(problem) => return self.refuse(problem),
+        let asked = match self.inner.front.sort(request).await {
+            Sort::Passes(request) => return call(inner, request).await,
+            Sort::Unguarded(request) => return self.unguarded(inner, request).await,
+            Sort::Refused(response) => return response,
+            Sort::Guarded(asked) => *asked,
         };
         // From here on to the end, even if the caller goes away: a claim that was just made must
         // not be left behind.
         match self.inner.mode {
             Mode::Transactional => to_the_end(self.transactional_call(inner, asked)).await,
-            Mode::Leased => to_the_end(self.leased_call(inner, asked)).await,
+            Mode::Leased => {
+                let (warden, front) = (self.inner.guard.warden(), &self.inner.front);
+                to_the_end(leased::run(warden.clone(), front.clone(), inner, asked)).await
+            }
         }
     }
 
     fn refuse(&self, problem: Problem) -> Response {
-        problem.help(&self.inner.policy.help).into_response()
-    }
-
-    async fn ask(&self, key: String, request: Request) -> Result<Asked, Problem> {
-        let policy = &self.inner.policy;
-        let (parts, body) = request.into_parts();
-        let scope = (self.inner.caller)(&parts).ok_or_else(Problem::caller_unknown)?;
-        let key = Key::new(scope, &*policy.business_type, key)
-            .map_err(|e| Problem::key_malformed(format!("{e}.")))?;
-        let bytes = body::read(&parts.headers, body, policy.max_body).await?;
-        let fingerprint = body::fingerprint(&parts, &bytes, policy).await?;
-        let mut request = Request::from_parts(parts, Body::from(bytes));
-        request.extensions_mut().insert(key.clone());
-        Ok(Asked {
-            key,
-            fingerprint,
-            request,
-        })
-    }
-
-    /// What somebody is told who does not run.
-    fn instead<T>(&self, entered: Entered<T>) -> Response {
-        match entered {
-            Entered::Fresh(_) => Problem::internal("This cannot happen.").into_response(),
-            Entered::Replay(found) => self.replay(&found),
-            Entered::InProgress(after) => self.refuse(Problem::in_progress(after)),
-            Entered::Conflict => self.refuse(Problem::conflict()),
-            Entered::Uncertain(_) => self.refuse(Problem::uncertain(Duration::from_secs(10))),
-            Entered::Later(after) => self.refuse(Problem::later(after)),
-        }
-    }
-
-    fn replay(&self, found: &Found) -> Response {
-        if self.inner.policy.plain_duplicate {
-            return self.refuse(Problem::new(
-                http::StatusCode::CONFLICT,
-                "duplicate",
-                "The request is a duplicate",
-                "A request with this key was completed before.",
-            ));
-        }
-        answer::replay(found)
-    }
-
-    /// What is there in the place of a claim that was lost.
-    fn lost(&self, there: Option<&Found>) -> Response {
-        match there.map(|f| (f, f.state())) {
-            Some((found, State::Succeeded | State::Failed | State::Retryable)) => {
-                self.replay(found)
-            }
-            Some((_, State::Uncertain)) => self.refuse(Problem::uncertain(Duration::from_secs(10))),
-            _ => self.refuse(Problem::in_progress(Duration::from_secs(1))),
-        }
+        self.inner.front.refuse(problem)
     }
 
     fn unavailable(&self, error: &GuardError) -> Response {
-        tracing::error!(
-            error = %one_line(error),
-            "the guard's records cannot be read or written"
-        );
-        self.refuse(Problem::unavailable())
+        self.inner.front.unavailable(&one_line(error))
     }
 
     async fn transactional_call<S>(self, inner: S, asked: Asked) -> Response
@@ -279,7 +206,7 @@ impl<D: Database> GuardLayer<D> {
     {
         let open = match self.inner.guard.enter(&asked.key, &asked.fingerprint).await {
             Ok(Entered::Fresh(open)) => open,
-            Ok(other) => return self.instead(other),
+            Ok(other) => return self.inner.front.instead(other),
             Err(error) => return self.unavailable(&error),
         };
         self.run_in_tx(inner, asked.request, open).await
@@ -305,9 +232,8 @@ impl<D: Database> GuardLayer<D> {
                 .rolled_back(open, Problem::timed_out().into_response())
                 .await;
         };
-        let recording = answer::judge(&response, &self.inner.policy, Effects::RolledBack);
-        let Ok((response, snapshot)) =
-            answer::capture(response, self.inner.policy.max_answer).await
+        let recording = answer::judge(&response, &self.inner.front.policy, Effects::RolledBack);
+        let Ok((response, snapshot)) = answer::capture(response, &self.inner.front.policy).await
         else {
             let broken = Problem::internal("The answer could not be read: nothing was committed.");
             return self.rolled_back(open, broken.into_response()).await;
@@ -317,7 +243,7 @@ impl<D: Database> GuardLayer<D> {
         };
         match open.end(end).await {
             Ok(Ended::Recorded(_)) => response,
-            Ok(Ended::Lost(there)) => self.lost(there.as_deref()),
+            Ok(Ended::Lost(there)) => self.inner.front.lost(there.as_deref()),
             Err(GuardError::Store(counterfoil::StoreError::Doomed(why))) => {
                 tracing::error!(
                     why,
@@ -336,73 +262,6 @@ impl<D: Database> GuardLayer<D> {
     async fn rolled_back(&self, open: Open<D>, response: Response) -> Response {
         if let Err(error) = open.abandon().await {
             tracing::debug!(error = %one_line(&error), "a rollback was not answered");
-        }
-        response
-    }
-
-    async fn leased_call<S>(self, inner: S, asked: Asked) -> Response
-    where
-        S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
-        S::Future: Send,
-    {
-        let guard = &self.inner.guard;
-        let lease = match guard.enter_leased(&asked.key, &asked.fingerprint).await {
-            Ok(Entered::Fresh(lease)) => lease,
-            Ok(other) => return self.instead(other),
-            Err(error) => return self.unavailable(&error),
-        };
-        self.run_leased(inner, asked, lease).await
-    }
-
-    async fn run_leased<S>(self, inner: S, asked: Asked, lease: Lease) -> Response
-    where
-        S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
-        S::Future: Send,
-    {
-        let context = Context::new(asked.key, lease.fence(), lease.attempt());
-        let response = self.timed(context.scope(call(inner, asked.request))).await;
-        let Some(response) = response else {
-            return self.settled(lease.doubt().await, Problem::timed_out().into_response());
-        };
-        let recording = answer::judge(&response, &self.inner.policy, Effects::Anywhere);
-        let Ok((response, snapshot)) =
-            answer::capture(response, self.inner.policy.max_answer).await
-        else {
-            let broken = Problem::internal("The answer could not be read.");
-            return self.settled(lease.doubt().await, broken.into_response());
-        };
-        let Some(end) = answer::end(recording, snapshot) else {
-            let settled = match recording {
-                Recording::Uncertain => lease.doubt().await,
-                _ => lease.release().await,
-            };
-            return self.settled(settled, response);
-        };
-        match lease.end(end).await {
-            Ok(Ended::Recorded(_)) => response,
-            Ok(Ended::Lost(there)) => self.lost(there.as_deref()),
-            // It has happened, and the caller shall know. The record becomes uncertain.
-            Err(error) => {
-                tracing::error!(
-                    error = error.one_line(),
-                    "cannot record that a request took effect"
-                );
-                response
-            }
-        }
-    }
-
-    /// The answer, whether the record could be changed or not: its lease runs out by itself.
-    fn settled(
-        &self,
-        settled: counterfoil_core::store::Result<bool>,
-        response: Response,
-    ) -> Response {
-        if let Err(error) = settled {
-            tracing::error!(
-                error = error.one_line(),
-                "cannot settle a record of the guard"
-            );
         }
         response
     }
@@ -430,7 +289,7 @@ impl<D: Database> GuardLayer<D> {
                 "The handler has kept its transaction: nothing was committed.",
             ));
         };
-        let recording = answer::judge(&response, &self.inner.policy, Effects::RolledBack);
+        let recording = answer::judge(&response, &self.inner.front.policy, Effects::RolledBack);
         if recording != Recording::Succeeded {
             drop(tx);
             return response;
@@ -447,26 +306,6 @@ impl<D: Database> GuardLayer<D> {
             Some(limit) => tokio::time::timeout(limit, work).await.ok(),
             None => Some(work.await),
         }
-    }
-}
-
-/// Runs to the end even if the caller goes away, which is bounded by the time that a duplicate
-/// waits and by the time that a handler takes. A panic is an error of the server; what the
-/// request held is given up as it unwinds.
-async fn to_the_end(work: impl Future<Output = Response> + Send + 'static) -> Response {
-    match tokio::spawn(work).await {
-        Ok(response) => response,
-        Err(_) => Problem::internal("The handler ended badly.").into_response(),
-    }
-}
-
-async fn call<S>(mut inner: S, request: Request) -> Response
-where
-    S: Service<Request, Response = Response, Error = Infallible>,
-{
-    match inner.call(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
     }
 }
 

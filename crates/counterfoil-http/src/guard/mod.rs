@@ -12,14 +12,46 @@
 //!
 //! Nothing is claimed before the body is complete.
 
-mod answer;
+pub(crate) mod answer;
 mod body;
+mod front;
 mod header_key;
 mod layer;
+mod leased;
 mod policy;
 mod tx;
 
+use std::convert::Infallible;
+use std::future::Future;
+
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use tower::Service;
+
+use crate::Problem;
+
 pub use answer::Recording;
 pub use layer::{Caller, GuardLayer, GuardService, NeedsCaller};
+pub use leased::{LeasedLayer, LeasedService};
 pub use policy::{Policy, PolicyError};
 pub use tx::{GuardedKey, Tx, TxRejection};
+
+/// Runs to the end even if the caller goes away, which is bounded by the time that a duplicate
+/// waits and by the time that a handler takes. A panic is an error of the server; what the
+/// request held is given up as it unwinds.
+async fn to_the_end(work: impl Future<Output = Response> + Send + 'static) -> Response {
+    match tokio::spawn(work).await {
+        Ok(response) => response,
+        Err(_) => Problem::internal("The handler ended badly.").into_response(),
+    }
+}
+
+async fn call<S>(mut inner: S, request: Request) -> Response
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
+    match inner.call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}

@@ -9,6 +9,7 @@
 //! | `strict_syntax` | no | whether the key must be a quoted string |
 //! | `max_body` | 1 MiB | larger requests are refused |
 //! | `max_answer` | 1 MiB | larger answers are given, and not kept |
+//! | `keep_chunked` | no | whether answers of unknown length are kept too, within the limit |
 //! | `not_recorded` | 400, 401, 403, 408, 413, 415, 422, 425, 429 | refusals: the key stays free |
 //! | `harmless` | none | leased mode: 5xx after which nothing has happened |
 //! | `final_errors` | none | 5xx that are recorded and replayed |
@@ -29,6 +30,7 @@ pub struct Policy {
     pub(crate) strict_syntax: bool,
     pub(crate) max_body: usize,
     pub(crate) max_answer: usize,
+    pub(crate) keep_chunked: bool,
     pub(crate) not_recorded: Vec<StatusCode>,
     pub(crate) harmless: Vec<StatusCode>,
     pub(crate) final_errors: Vec<StatusCode>,
@@ -48,6 +50,7 @@ impl Default for Policy {
             strict_syntax: false,
             max_body: 1 << 20,
             max_answer: 1 << 20,
+            keep_chunked: false,
             not_recorded: vec![
                 StatusCode::BAD_REQUEST,
                 StatusCode::UNAUTHORIZED,
@@ -149,6 +152,15 @@ impl Policy {
     #[must_use]
     pub fn max_answer(mut self, bytes: usize) -> Self {
         self.max_answer = bytes;
+        self
+    }
+
+    /// Answers whose length is not known beforehand are read and kept too, if they end within 2 s
+    /// and the limit. Otherwise they are streams: given as they come, and not kept. Event streams
+    /// always are.
+    #[must_use]
+    pub fn keep_chunked(mut self) -> Self {
+        self.keep_chunked = true;
         self
     }
 

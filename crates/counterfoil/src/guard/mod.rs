@@ -194,6 +194,11 @@ impl<D: Database> Guard<D> {
         self
     }
 
+    /// The guard below any type of database: for layers in leased mode.
+    pub fn warden(&self) -> &Warden {
+        &self.warden
+    }
+
     /// The rules.
     pub fn rules(&self) -> &Rules {
         self.warden.the_rules()

@@ -1,0 +1,216 @@
+//! Answers that are over, copied into memory, so that their replays need no database.
+//!
+//! # Promise
+//! Only what the database has said is committed is copied; whatever is written or forgotten here is
+//! first removed. Scope and fingerprint are checked as ever, because they are checked against the
+//! copy of the whole record. Size and age are bounded: another process that forgets a key is
+//! noticed after the age at the latest.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use counterfoil_core::guard::{
+    Change, Digest, Found, GuardStats, RecordFilter, Records, State, Write,
+};
+use counterfoil_core::store::Result;
+
+/// What a record takes besides its answer.
+const OVERHEAD: usize = 512;
+/// Counters of changes.
+const COUNTERS: usize = 256;
+
+/// Records with a copy of finished ones in memory.
+pub struct ReplayCache {
+    records: Arc<dyn Records>,
+    copies: Mutex<Copies>,
+    largest: usize,
+    age: Duration,
+}
+
+struct Copies {
+    by_digest: HashMap<Digest, Copy>,
+    /// Oldest first; entries whose number is not that of the copy are stale.
+    order: VecDeque<(Digest, u64)>,
+    bytes: usize,
+    number: u64,
+    /// Grow with everything that is written or forgotten: what was read before is not copied. Keys
+    /// share them, which costs a copy now and then.
+    changes: [u64; COUNTERS],
+}
+
+struct Copy {
+    found: Arc<Found>,
+    at: Instant,
+    size: usize,
+    number: u64,
+}
+
+impl ReplayCache {
+    /// Copies of at most so many bytes together, each believed for so long.
+    pub fn new(records: Arc<dyn Records>, bytes: usize, age: Duration) -> Self {
+        Self {
+            records,
+            copies: Mutex::new(Copies {
+                by_digest: HashMap::new(),
+                order: VecDeque::new(),
+                bytes: 0,
+                number: 0,
+                changes: [0; COUNTERS],
+            }),
+            largest: bytes,
+            age,
+        }
+    }
+
+    fn copies(&self) -> MutexGuard<'_, Copies> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remove(&self, digest: &Digest) {
+        let mut copies = self.copies();
+        copies.changes[counter(digest)] += 1;
+        copies.remove(digest);
+    }
+
+    /// A copy, with the time moved on.
+    fn copy(&self, digest: &Digest) -> Option<Found> {
+        let mut copies = self.copies();
+        let copy = copies.by_digest.get(digest)?;
+        let age = copy.at.elapsed();
+        if age >= self.age {
+            copies.remove(digest);
+            return None;
+        }
+        let mut found = Found::clone(&copy.found);
+        found.now += age;
+        Some(found)
+    }
+
+    fn insert(&self, digest: Digest, found: &Found, changes: u64) {
+        if !matches!(found.state(), State::Succeeded | State::Failed) || found.expired() {
+            return;
+        }
+        let snapshot = found.record.snapshot.as_ref();
+        let body = snapshot
+            .and_then(|s| s.body.as_ref())
+            .map_or(0, |b| b.len());
+        let lines = snapshot.map_or(0, |s| {
+            s.headers
+                .iter()
+                .map(|(name, value)| name.len() + value.len() + 48)
+                .sum()
+        });
+        let size = OVERHEAD + body + lines;
+        let mut copies = self.copies();
+        if copies.changes[counter(&digest)] != changes || size > self.largest {
+            return;
+        }
+        copies.remove(&digest);
+        copies.number += 1;
+        copies.bytes += size;
+        let number = copies.number;
+        let copy = Copy {
+            found: Arc::new(found.clone()),
+            at: Instant::now(),
+            size,
+            number,
+        };
+        copies.by_digest.insert(digest, copy);
+        copies.order.push_back((digest, number));
+        copies.shrink(self.largest);
+    }
+}
+
+fn counter(digest: &Digest) -> usize {
+    usize::from(digest.0[0]) % COUNTERS
+}
+
+impl Copies {
+    fn remove(&mut self, digest: &Digest) {
+        if let Some(copy) = self.by_digest.remove(digest) {
+            self.bytes -= copy.size;
+        }
+        while let Some((digest, number)) = self.order.front() {
+            if self
+                .by_digest
+                .get(digest)
+                .is_some_and(|c| c.number == *number)
+            {
+                break;
+            }
+            self.order.pop_front();
+        }
+    }
+
+    fn shrink(&mut self, largest: usize) {
+        // Stale entries of the order count too, or they would pile up behind one old copy.
+        while self.bytes > largest || self.order.len() > 2 * self.by_digest.len() + 16 {
+            let Some((digest, number)) = self.order.pop_front() else {
+                return;
+            };
+            if self
+                .by_digest
+                .get(&digest)
+                .is_some_and(|c| c.number == number)
+            {
+                self.remove(&digest);
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Records for ReplayCache {
+    async fn look(&self, digest: &Digest) -> Result<Option<Found>> {
+        if let Some(found) = self.copy(digest) {
+            metrics::counter!("counterfoil_gateway_cached_total").increment(1);
+            return Ok(Some(found));
+        }
+        let changes = self.copies().changes[counter(digest)];
+        let found = self.records.look(digest).await?;
+        if let Some(found) = &found {
+            self.insert(*digest, found, changes);
+        }
+        Ok(found)
+    }
+
+    async fn put(&self, write: &Write) -> Result<Option<i64>> {
+        let digest = write.key.digest();
+        self.remove(&digest);
+        let put = self.records.put(write).await;
+        self.remove(&digest);
+        put
+    }
+
+    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
+        if !matches!(change, Change::Heartbeat { .. }) {
+            self.remove(digest);
+        }
+        self.records.change(digest, fence, change).await
+    }
+
+    async fn forget(&self, digest: &Digest) -> Result<bool> {
+        self.remove(digest);
+        let forgotten = self.records.forget(digest).await;
+        self.remove(digest);
+        forgotten
+    }
+
+    async fn list(&self, filter: &RecordFilter) -> Result<Vec<Found>> {
+        self.records.list(filter).await
+    }
+
+    async fn stuck(&self, idle: Duration, limit: u32) -> Result<Vec<Found>> {
+        self.records.stuck(idle, limit).await
+    }
+
+    async fn stats(&self) -> Result<Vec<GuardStats>> {
+        self.records.stats().await
+    }
+
+    async fn purge(&self, batch: u32) -> Result<u64> {
+        self.records.purge(batch).await
+    }
+}

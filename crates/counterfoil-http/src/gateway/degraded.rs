@@ -1,0 +1,59 @@
+//! "Accepted, ask later": an answer for those who must not wait.
+//!
+//! # Promise
+//! Where it is configured, a guarded request whose outcome is uncertain, or which was not made
+//! because its service gets a rest, is answered by 202 with the place where its state can be
+//! asked for. What is recorded is not changed by it.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use counterfoil_core::guard::Key;
+use http::{HeaderValue, StatusCode, header};
+use serde_json::json;
+
+use super::forward::NotNow;
+use super::status;
+use crate::Recording;
+
+/// The answer, or the one for those who must not wait.
+pub(super) fn instead(response: Response, after: Duration) -> Response {
+    let extensions = response.extensions();
+    let uncertain = extensions.get::<Recording>() == Some(&Recording::Uncertain);
+    let not_made = extensions.get::<NotNow>().is_some();
+    let Some(key) = extensions.get::<Key>().filter(|_| uncertain || not_made) else {
+        return response;
+    };
+    accepted(key, uncertain, after)
+}
+
+fn accepted(key: &Key, uncertain: bool, after: Duration) -> Response {
+    let place = status::place(key);
+    let (state, detail) = match uncertain {
+        true => (
+            "uncertain",
+            "It is being found out whether the request took effect. Ask for its state, or send \
+             the same request with the same key again.",
+        ),
+        false => (
+            "not-started",
+            "The service gets a rest. Send the same request with the same key again.",
+        ),
+    };
+    let body = json!({
+        "state": state, "key": key.key(), "business_type": key.business_type(),
+        "status": place, "detail": detail,
+    });
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let headers = response.headers_mut();
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(header::CONTENT_TYPE, json);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::RETRY_AFTER, after.as_secs().max(1).into());
+    if let Ok(place) = HeaderValue::from_str(&place) {
+        headers.insert(header::LOCATION, place);
+    }
+    response
+}

@@ -1,0 +1,331 @@
+//! Every request on its way: from its head to the route's services, and back.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use counterfoil_core::guard::{Key, Records, Rules};
+use counterfoil_engine::guard::Warden;
+use counterfoil_engine::guard::reconcile::Reconcile;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
+use tokio::sync::Semaphore;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer as _, ServiceExt as _};
+
+use super::forward::{Answered, Forward, Space, Step, Wrap};
+use super::headers::{self, Origin, Trust};
+use super::probe::Prober;
+use super::route::{CallerRule, Guarded, Route};
+use super::target::Target;
+use super::{degraded, status, target};
+use crate::{LeasedLayer, Problem};
+
+/// The memory that guarded requests take together.
+const MEMORY: usize = 256 << 20;
+/// How long a request waits for memory.
+const MEMORY_WAIT: Duration = Duration::from_secs(2);
+
+type Service = BoxCloneSyncService<Request, Response, Infallible>;
+
+/// What holds for all routes.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// Proxies before us whose word is believed.
+    pub trust: Trust,
+    /// What is wrapped around the calls to services.
+    pub wrap: Option<Wrap>,
+}
+
+/// Routes at work. A clone is the same gateway.
+#[derive(Clone)]
+pub struct Gateway {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    warden: Warden,
+    table: RwLock<Arc<Table>>,
+    memory: Arc<Semaphore>,
+}
+
+struct Table {
+    trust: Trust,
+    /// The most specific first.
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    route: Route,
+    service: Service,
+    /// Headers that a caller must not have removed.
+    protected: Vec<HeaderName>,
+}
+
+impl Entry {
+    fn new(route: Route, warden: &Warden, wrap: Option<&Wrap>) -> Self {
+        let forward = Step::new(Forward::new(&route));
+        let step = match wrap {
+            Some(wrap) => wrap(&route, forward),
+            None => forward,
+        };
+        let answered = Answered(step);
+        let mut protected = Vec::new();
+        let service = match &route.guard {
+            None => Service::new(answered),
+            Some(guard) => {
+                protected.push(guard.policy.header.clone());
+                if let CallerRule::Header(name) = &guard.caller {
+                    protected.push(name.clone());
+                }
+                guarded(guard, warden, answered)
+            }
+        };
+        Self {
+            route,
+            service,
+            protected,
+        }
+    }
+}
+
+fn guarded(guard: &Guarded, warden: &Warden, answered: Answered) -> Service {
+    let caller = guard.caller.clone();
+    let warden = warden.clone().rules(guard.rules.clone());
+    let layer = LeasedLayer::new(warden, guard.policy.clone(), move |parts| caller.of(parts));
+    let service = layer.layer(answered);
+    match guard.degraded {
+        None => Service::new(service),
+        Some(after) => {
+            Service::new(service.map_response(move |response| degraded::instead(response, after)))
+        }
+    }
+}
+
+impl Gateway {
+    /// A gateway over these records, with no routes yet.
+    pub fn new(records: Arc<dyn Records>) -> Self {
+        let table = Table {
+            trust: Trust::default(),
+            entries: Vec::new(),
+        };
+        Self {
+            inner: Arc::new(Inner {
+                warden: Warden::new(records, Rules::default()),
+                table: RwLock::new(Arc::new(table)),
+                memory: Arc::new(Semaphore::new(MEMORY / 1024)),
+            }),
+        }
+    }
+
+    /// From now on these routes hold. Requests under way go on under the former ones, and repeats
+    /// wait for them as before.
+    pub fn set_routes(&self, mut routes: Vec<Route>, options: &Options) {
+        routes.sort_by(Route::compare);
+        let entries = routes
+            .into_iter()
+            .map(|route| Entry::new(route, &self.inner.warden, options.wrap.as_ref()))
+            .collect();
+        let table = Table {
+            trust: options.trust.clone(),
+            entries,
+        };
+        let mut place = self
+            .inner
+            .table
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *place = Arc::new(table);
+    }
+
+    fn table(&self) -> Arc<Table> {
+        let table = self
+            .inner
+            .table
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&table)
+    }
+
+    /// The records.
+    pub fn records(&self) -> &Arc<dyn Records> {
+        self.inner.warden.records()
+    }
+
+    /// Settles uncertain requests by the probes of the present routes.
+    pub fn reconcile(&self) -> Reconcile {
+        let mut reconcile = Reconcile::new(Arc::clone(self.records()), Rules::default());
+        for entry in &self.table().entries {
+            let Some(guard) = &entry.route.guard else {
+                continue;
+            };
+            if let Some(probe) = &guard.probe {
+                let prober = Prober {
+                    probe: probe.clone(),
+                    upstream: Arc::clone(&entry.route.upstream),
+                };
+                let kind = guard.policy.business_type.clone();
+                reconcile = reconcile.check(kind, guard.rules.clone(), Arc::new(prober));
+            }
+        }
+        reconcile
+    }
+
+    /// Answers a request of this peer. `clear`: where it ends is beyond doubt.
+    pub(super) async fn answer(&self, request: Request, peer: SocketAddr, clear: bool) -> Response {
+        let old = request.version() < Version::HTTP_2;
+        match self.admit(request, peer, clear).await {
+            Ok(response) => response,
+            Err(problem) => {
+                let broken = problem.status() != StatusCode::NOT_FOUND;
+                let mut response = problem.into_response();
+                if old && broken {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(CONNECTION, close);
+                }
+                response
+            }
+        }
+    }
+
+    async fn admit(
+        &self,
+        request: Request,
+        peer: SocketAddr,
+        clear: bool,
+    ) -> Result<Response, Problem> {
+        if !clear {
+            return Err(Problem::bad_request(
+                "Where the request ends can be read in two ways.",
+            ));
+        }
+        let (mut parts, body) = request.into_parts();
+        check_head(&parts)?;
+        let target = target::read(&parts)?;
+        let table = self.table();
+        if target.path.starts_with(status::OURS) {
+            return self.ours(&table, &parts, &target).await;
+        }
+        let entry = find(&table, &parts.method, &target)?;
+        headers::check_connection(&parts.headers, &entry.protected)?;
+        if let Some(space) = self.space(entry, &parts).await? {
+            parts.extensions.insert(space);
+        }
+        parts.extensions.insert(Origin {
+            peer,
+            trusted: table.trust.holds(peer.ip()),
+            authority: target.authority,
+        });
+        let request = Request::from_parts(parts, body);
+        let service = entry.service.clone();
+        let upstream = entry.route.upstream.name().to_owned();
+        let Ok(response) = service.oneshot(request).await;
+        let class = format!("{}xx", response.status().as_u16() / 100);
+        metrics::counter!(
+            "counterfoil_gateway_requests_total", "upstream" => upstream, "status" => class
+        )
+        .increment(1);
+        Ok(response)
+    }
+
+    /// Memory for a request that is going to be read whole.
+    async fn space(&self, entry: &Entry, parts: &Parts) -> Result<Option<Space>, Problem> {
+        let Some(guard) = &entry.route.guard else {
+            return Ok(None);
+        };
+        let policy = &guard.policy;
+        let whole =
+            policy.methods.contains(&parts.method) && parts.headers.contains_key(&policy.header);
+        if !whole {
+            return Ok(None);
+        }
+        let length = parts.headers.get(CONTENT_LENGTH);
+        let length = length.and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+        let bytes = length.unwrap_or(policy.max_body).min(policy.max_body);
+        let kib = bytes.div_ceil(1024).clamp(1, MEMORY / 1024);
+        let taken = Arc::clone(&self.inner.memory)
+            .acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX));
+        match tokio::time::timeout(MEMORY_WAIT, taken).await {
+            Ok(Ok(permit)) => Ok(Some(Space {
+                _permit: Arc::new(permit),
+            })),
+            _ => Err(Problem::busy()),
+        }
+    }
+
+    /// Paths of the gateway itself: how a request stands, for its caller.
+    async fn ours(
+        &self,
+        table: &Table,
+        parts: &Parts,
+        target: &Target,
+    ) -> Result<Response, Problem> {
+        let (kind, key) = status::named(&target.path).ok_or_else(Problem::no_route)?;
+        if !matches!(parts.method, Method::GET | Method::HEAD) {
+            return Err(Problem::method_not_allowed());
+        }
+        let guards = table.entries.iter().filter_map(|e| e.route.guard.as_ref());
+        let guard = guards.into_iter().find(|g| g.policy.business_type == kind);
+        let guard = guard.ok_or_else(Problem::request_unknown)?;
+        let caller = guard.caller.of(parts).ok_or_else(Problem::caller_unknown)?;
+        let key = Key::new(caller, kind, key).map_err(|_| Problem::request_unknown())?;
+        Ok(status::status(&**self.records(), &key).await)
+    }
+}
+
+fn find<'a>(table: &'a Table, method: &Method, target: &Target) -> Result<&'a Entry, Problem> {
+    let mut covering = false;
+    for entry in &table.entries {
+        if entry.route.covers(&target.host, &target.path) {
+            covering = true;
+            if entry.route.allows(method) {
+                return Ok(entry);
+            }
+        }
+    }
+    Err(match covering {
+        true => Problem::method_not_allowed(),
+        false => Problem::no_route(),
+    })
+}
+
+/// What hyper lets pass and we do not.
+fn check_head(parts: &Parts) -> Result<(), Problem> {
+    if matches!(parts.method, Method::CONNECT | Method::TRACE) {
+        let status = StatusCode::NOT_IMPLEMENTED;
+        let text = "CONNECT and TRACE are not for services behind a gateway.";
+        return Err(Problem::not_supported(status, text));
+    }
+    let mut codings = parts.headers.get_all(TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        let plain = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+        if !plain || codings.next().is_some() {
+            let status = StatusCode::NOT_IMPLEMENTED;
+            let text = "The only transfer encoding is `chunked`.";
+            return Err(Problem::not_supported(status, text));
+        }
+    }
+    let mut expectations = parts.headers.get_all(EXPECT).iter();
+    if expectations.any(|e| !e.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+        let status = StatusCode::EXPECTATION_FAILED;
+        return Err(Problem::not_supported(
+            status,
+            "The only expectation is `100-continue`.",
+        ));
+    }
+    Ok(())
+}
+
+/// The body of a caller, as the services take it.
+pub(super) fn body<B>(body: B) -> Body
+where
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    Body::new(body)
+}

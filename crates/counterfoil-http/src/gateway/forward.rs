@@ -1,0 +1,311 @@
+//! The call to a service: one tower service, which knows whether anything was sent.
+//!
+//! # Promise
+//! [`ForwardError::NotSent`] is proven: no byte of the request was handed to a socket, and none
+//! will be. Everything else that is no answer is [`ForwardError::Unanswered`]. A request is sent
+//! at most once; a connection that turns out to be closed before anything was sent is exchanged
+//! for another one, which the service cannot notice.
+//! # When it is dropped
+//! The connection is closed, and with it the request.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
+use http::{HeaderValue, Uri, Version};
+use http_body::Body as _;
+use tokio::sync::OwnedSemaphorePermit;
+use tower::Service;
+use tower::util::BoxCloneSyncService;
+
+use super::headers::{self, Origin};
+use super::lent::{Held, Lent};
+use super::route::Route;
+use super::upstream::{Connection, Upstream};
+use crate::{Problem, Recording};
+
+/// Why there is no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForwardError {
+    /// Nothing of the request has reached the service: it may be sent again freely.
+    #[error("the service `{upstream}` cannot be reached: {why}")]
+    NotSent {
+        /// The service.
+        upstream: String,
+        /// What happened.
+        why: String,
+    },
+    /// The request, or a part of it, was sent: it may have taken effect.
+    #[error("the service `{upstream}` has not answered: {why}")]
+    Unanswered {
+        /// The service.
+        upstream: String,
+        /// What happened.
+        why: String,
+        /// Whether it was silent for too long; otherwise the connection ended.
+        silent: bool,
+    },
+    /// Nothing was sent, because whatever is wrapped around the call has decided so: a breaker, a
+    /// budget.
+    #[error("not now: {why}")]
+    NotNow {
+        /// What has decided.
+        why: String,
+        /// When to come again.
+        after: Duration,
+    },
+}
+
+impl ForwardError {
+    /// Whether it is proven that nothing has reached the service.
+    pub fn nothing_sent(&self) -> bool {
+        !matches!(self, ForwardError::Unanswered { .. })
+    }
+}
+
+/// A call to a service, with whatever is wrapped around it.
+pub type Step = BoxCloneSyncService<Request, Response, ForwardError>;
+
+/// Wraps something around the calls of a route: retries, a breaker, a budget.
+pub type Wrap = Arc<dyn Fn(&Route, Step) -> Step + Send + Sync>;
+
+/// Leave for the memory that a guarded request takes, until it was sent.
+#[derive(Clone)]
+pub(super) struct Space {
+    pub(super) _permit: Arc<OwnedSemaphorePermit>,
+}
+
+/// Calls a service.
+#[derive(Debug, Clone)]
+pub struct Forward {
+    upstream: Arc<Upstream>,
+    preserve_host: bool,
+}
+
+impl Forward {
+    /// Calls to the service of this route.
+    pub fn new(route: &Route) -> Self {
+        Self {
+            upstream: Arc::clone(&route.upstream),
+            preserve_host: route.preserve_host,
+        }
+    }
+
+    /// The request as the service gets it.
+    fn outward(&self, request: Request) -> Request {
+        let (mut parts, body) = request.into_parts();
+        let origin = parts.extensions.remove::<Origin>();
+        let origin = origin.unwrap_or_else(|| Origin {
+            peer: ([0, 0, 0, 0], 0).into(),
+            trusted: false,
+            authority: self.upstream.authority().clone(),
+        });
+        let host = match self.preserve_host {
+            true => origin.authority.clone(),
+            false => self.upstream.authority().clone(),
+        };
+        headers::outward(&mut parts.headers, &origin, host);
+        let target = parts.uri.path_and_query().cloned();
+        parts.uri = target.map_or_else(|| Uri::from_static("/"), Uri::from);
+        parts.version = Version::HTTP_11;
+        // hyper leaves out the body of a GET unless it is told how it is framed, and what trails a
+        // body fits into chunks only.
+        let unknown =
+            !parts.headers.contains_key(CONTENT_LENGTH) && body.size_hint().exact().is_none();
+        if !body.is_end_stream() && (unknown || parts.headers.contains_key(TRAILER)) {
+            parts.headers.remove(CONTENT_LENGTH);
+            let chunked = HeaderValue::from_static("chunked");
+            parts.headers.insert(TRANSFER_ENCODING, chunked);
+        }
+        Request::from_parts(parts, body)
+    }
+
+    async fn send(self, request: Request) -> Result<Response, ForwardError> {
+        let request = self.outward(request);
+        exchange(&self.upstream, request).await
+    }
+}
+
+impl Service<Request> for Forward {
+    type Response = Response;
+    type Error = ForwardError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, ForwardError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        Box::pin(self.clone().send(request))
+    }
+}
+
+/// Sends a request to a service, and gives its answer as it comes.
+pub(super) async fn exchange(
+    upstream: &Arc<Upstream>,
+    mut request: Request,
+) -> Result<Response, ForwardError> {
+    let not_sent = |why: String| ForwardError::NotSent {
+        upstream: upstream.name().to_owned(),
+        why,
+    };
+    // Held until the request was sent, or never will be.
+    let _space = request.extensions_mut().remove::<Space>();
+    let place = upstream.place().await;
+    let place = place.ok_or_else(|| not_sent("all connections are in use".into()))?;
+    loop {
+        let waiting = upstream.waiting();
+        let used = waiting.is_some();
+        let mut connection = match waiting {
+            Some(connection) => connection,
+            None => upstream
+                .connect()
+                .await
+                .map_err(|e| not_sent(e.to_string()))?,
+        };
+        let before = connection.line.count();
+        match attempt(upstream, &mut connection, request).await {
+            Ok(response) => {
+                let held = Held {
+                    connection,
+                    upstream: Arc::clone(upstream),
+                    place,
+                };
+                return Ok(inward(response, held));
+            }
+            Err(failed) => {
+                let sent = connection.line.seal() != before;
+                match failed.back {
+                    Some(back) if used && !sent => request = *back,
+                    _ if !sent => return Err(not_sent(failed.why)),
+                    _ => {
+                        return Err(ForwardError::Unanswered {
+                            upstream: upstream.name().to_owned(),
+                            why: failed.why,
+                            silent: failed.silent,
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Failed {
+    /// The request, if it was not begun.
+    back: Option<Box<Request>>,
+    why: String,
+    silent: bool,
+}
+
+/// One request on one connection, until its answer begins.
+async fn attempt(
+    upstream: &Upstream,
+    connection: &mut Connection,
+    request: Request,
+) -> Result<http::Response<hyper::body::Incoming>, Failed> {
+    let (line, patience) = (Arc::clone(&connection.line), upstream.settings().timeout);
+    let mut sending = std::pin::pin!(connection.sender.try_send_request(request));
+    let mut until = tokio::time::Instant::now() + patience;
+    loop {
+        match tokio::time::timeout_at(until, sending.as_mut()).await {
+            Ok(Ok(response)) => return Ok(response),
+            Ok(Err(mut error)) => {
+                return Err(Failed {
+                    back: error.take_message().map(Box::new),
+                    why: one_line(error.error()),
+                    silent: false,
+                });
+            }
+            Err(_) => {
+                // While the request is still being sent nobody is silent.
+                let later = tokio::time::Instant::from_std(line.last()) + patience;
+                if later <= until {
+                    return Err(Failed {
+                        back: None,
+                        why: format!("silent for {patience:?}"),
+                        silent: true,
+                    });
+                }
+                until = later;
+            }
+        }
+    }
+}
+
+fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// An answer as the caller gets it.
+fn inward(response: http::Response<hyper::body::Incoming>, held: Held) -> Response {
+    let (mut parts, body) = response.into_parts();
+    headers::strip(&mut parts.headers);
+    parts.version = Version::HTTP_11;
+    parts.extensions = http::Extensions::new();
+    Response::from_parts(parts, Body::new(Lent::new(body, held)))
+}
+
+/// Says in an answer that the call was not made, and when to come again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NotNow;
+
+/// A call whose errors are answers, which say how they are to be recorded.
+#[derive(Clone)]
+pub(super) struct Answered(pub(super) Step);
+
+impl Service<Request> for Answered {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // Asked for in the call, where an error can become an answer.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let step = self.0.clone();
+        Box::pin(async move {
+            let answer = tower::ServiceExt::oneshot(step, request).await;
+            Ok(answer.unwrap_or_else(|error| explain(&error)))
+        })
+    }
+}
+
+fn explain(error: &ForwardError) -> Response {
+    let label = match error {
+        ForwardError::NotSent { .. } => "not-sent",
+        ForwardError::Unanswered { .. } => "unanswered",
+        ForwardError::NotNow { .. } => "not-now",
+    };
+    metrics::counter!("counterfoil_gateway_failures_total", "kind" => label).increment(1);
+    tracing::warn!(%error, kind = label, "a request was not answered by its service");
+    let (problem, recording) = match error {
+        ForwardError::NotSent { .. } => (Problem::unreachable(), Recording::Released),
+        ForwardError::Unanswered { silent, .. } => {
+            (Problem::unanswered(*silent), Recording::Uncertain)
+        }
+        ForwardError::NotNow { after, .. } => (Problem::not_now(*after), Recording::Released),
+    };
+    let mut response = problem.into_response();
+    response.extensions_mut().insert(recording);
+    if matches!(error, ForwardError::NotNow { .. }) {
+        response.extensions_mut().insert(NotNow);
+    }
+    response
+}

@@ -1,0 +1,226 @@
+//! Requests whose end two readers could see in different places.
+//!
+//! # Promise
+//! Of an HTTP/1 connection every head is seen before hyper sees it. One with both a length and an
+//! encoding, or with two lengths, is noticed: hyper would choose one of them, and whoever is behind
+//! or before us might choose the other. It takes a few bytes of memory, however large the requests.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The longest line of which the value matters: a length or an encoding.
+const LINE: usize = 256;
+
+/// Which requests of a connection are ambiguous.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Verdicts(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// The first one, counted from zero; nothing after it is believed either.
+    ambiguous_from: Option<u64>,
+    served: u64,
+}
+
+impl Verdicts {
+    /// Counts a request that hyper hands out, and answers whether it can be believed.
+    pub(super) fn next_is_clear(&self) -> bool {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = seen.served;
+        seen.served += 1;
+        seen.ambiguous_from.is_none_or(|from| n < from)
+    }
+
+    fn ambiguous(&self, n: u64) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.ambiguous_from.get_or_insert(n);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In a head; whether its first line was seen.
+    Head { begun: bool },
+    /// So many bytes of a body are still to come.
+    Body(u64),
+    /// In the line that says how long a chunk is.
+    ChunkSize,
+    /// In a chunk, and the line end behind it.
+    Chunk(u64),
+    /// Behind the last chunk.
+    Trailers,
+    /// Not HTTP/1, or not understood: hyper decides.
+    Aside,
+}
+
+/// Follows the bytes of one connection.
+#[derive(Debug)]
+pub(super) struct Framing {
+    place: Place,
+    line: Vec<u8>,
+    lengths: u32,
+    length: Option<u64>,
+    encodings: u32,
+    heads: u64,
+    verdicts: Verdicts,
+}
+
+impl Framing {
+    pub(super) fn new(verdicts: Verdicts) -> Self {
+        Self {
+            place: Place::Head { begun: false },
+            line: Vec::new(),
+            lengths: 0,
+            length: None,
+            encodings: 0,
+            heads: 0,
+            verdicts,
+        }
+    }
+
+    /// Takes note of bytes that were read.
+    pub(super) fn read(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            bytes = match self.place {
+                Place::Aside => return,
+                Place::Body(left) | Place::Chunk(left) => self.skip(left, bytes),
+                _ => self.take_line(bytes),
+            };
+        }
+    }
+
+    fn skip<'a>(&mut self, left: u64, bytes: &'a [u8]) -> &'a [u8] {
+        let here = usize::try_from(left).map_or(bytes.len(), |n| n.min(bytes.len()));
+        let left = left - here as u64;
+        self.place = match (self.place, left) {
+            (Place::Body(_), 0) => Place::Head { begun: false },
+            (Place::Body(_), n) => Place::Body(n),
+            (_, 0) => Place::ChunkSize,
+            (_, n) => Place::Chunk(n),
+        };
+        &bytes[here..]
+    }
+
+    fn take_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let end = bytes.iter().position(|b| *b == b'\n');
+        let here = &bytes[..end.unwrap_or(bytes.len())];
+        let room = LINE.saturating_sub(self.line.len());
+        self.line.extend_from_slice(&here[..here.len().min(room)]);
+        let Some(end) = end else { return &[] };
+        let line = std::mem::take(&mut self.line);
+        self.line_ended(line.strip_suffix(b"\r").unwrap_or(&line));
+        self.line = line;
+        self.line.clear();
+        &bytes[end + 1..]
+    }
+
+    fn line_ended(&mut self, line: &[u8]) {
+        match self.place {
+            Place::Head { begun: false } if line.is_empty() => {}
+            Place::Head { begun: false } if line.starts_with(b"PRI * HTTP/2") => {
+                self.place = Place::Aside;
+            }
+            Place::Head { begun: false } => self.place = Place::Head { begun: true },
+            Place::Head { begun: true } if line.is_empty() => self.head_ended(),
+            Place::Head { begun: true } => self.field(line),
+            Place::ChunkSize => self.place = chunk(line),
+            Place::Trailers if line.is_empty() => self.place = Place::Head { begun: false },
+            _ => {}
+        }
+    }
+
+    fn field(&mut self, line: &[u8]) {
+        let Some(colon) = line.iter().position(|b| *b == b':') else {
+            return;
+        };
+        let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            self.lengths += 1;
+            self.length = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+        }
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            self.encodings += 1;
+        }
+    }
+
+    fn head_ended(&mut self) {
+        if self.lengths + self.encodings > 1 {
+            self.verdicts.ambiguous(self.heads);
+        }
+        self.place = match (self.encodings, self.lengths, self.length) {
+            (0, 0, _) | (0, _, Some(0)) => Place::Head { begun: false },
+            (0, _, Some(length)) => Place::Body(length),
+            (0, _, None) => Place::Aside,
+            _ => Place::ChunkSize,
+        };
+        self.heads += 1;
+        (self.lengths, self.encodings, self.length) = (0, 0, None);
+    }
+}
+
+/// What follows the line that says how long a chunk is.
+fn chunk(line: &[u8]) -> Place {
+    let digits = line.split(|b| *b == b';').next().unwrap_or_default();
+    let digits = std::str::from_utf8(digits.trim_ascii()).unwrap_or_default();
+    match u64::from_str_radix(digits, 16) {
+        Ok(0) => Place::Trailers,
+        // And the line end.
+        Ok(size) => size.checked_add(2).map_or(Place::Aside, Place::Chunk),
+        Err(_) => Place::Aside,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of the requests are clear, read whole and byte by byte.
+    fn clear(text: &str, requests: usize) -> Vec<bool> {
+        let verdicts = |step: usize| -> Vec<bool> {
+            let verdicts = Verdicts::default();
+            let mut framing = Framing::new(verdicts.clone());
+            for piece in text.as_bytes().chunks(step) {
+                framing.read(piece);
+            }
+            (0..requests).map(|_| verdicts.next_is_clear()).collect()
+        };
+        assert_eq!(verdicts(1), verdicts(text.len()));
+        assert_eq!(verdicts(7), verdicts(text.len()));
+        verdicts(1)
+    }
+
+    #[test]
+    fn a_length_and_an_encoding_are_noticed_in_either_order() {
+        let (te, cl) = ("Transfer-Encoding: chunked\r\n", "Content-Length: 4\r\n");
+        for head in [[te, cl].concat(), [cl, te].concat(), [cl, cl].concat()] {
+            let text = format!("POST / HTTP/1.1\r\n{head}\r\n0\r\n\r\n");
+            assert_eq!(clear(&text, 1), [false], "{text}");
+        }
+    }
+
+    #[test]
+    fn what_stands_in_a_body_is_not_a_head() {
+        let body = "a: b\r\n\r\nX / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n";
+        let fixed = format!(
+            "POST / HTTP/1.1\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let chunked = format!(
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n{:x};x=y\r\n{body}\r\n0\r\nt: 1\r\n\r\n",
+            body.len()
+        );
+        let twice = "GET / HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n";
+
+        assert_eq!(
+            clear(&[&fixed, &*chunked, &fixed, twice].concat(), 5),
+            [true, true, true, false, false]
+        );
+    }
+
+    #[test]
+    fn http_2_is_left_alone() {
+        assert_eq!(
+            clear("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\ncontent-length: 1\r\n", 2),
+            [true, true]
+        );
+    }
+}

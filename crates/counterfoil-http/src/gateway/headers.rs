@@ -1,0 +1,334 @@
+//! Headers on their way through.
+//!
+//! # Promise
+//! What belongs to one connection stays on it, in both directions. Who is asking is said by us and
+//! not by the caller: `X-Forwarded-*` and `Forwarded` of a caller are replaced, unless it is a
+//! proxy that we trust; then ours is added behind. Nobody but us sets `Counterfoil-*`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use counterfoil::guard::Context;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED, HOST, TE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::Problem;
+
+/// Headers of one connection, named by the standard or by habit.
+const OF_THE_CONNECTION: [HeaderName; 6] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+/// Headers that a caller must not have removed by calling them headers of the connection.
+const OF_THE_REQUEST: [HeaderName; 5] = [
+    HOST,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    COOKIE,
+    http::header::AUTHORIZATION,
+];
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// The number of the claim under which a request is forwarded.
+pub(super) const FENCE: HeaderName = HeaderName::from_static("counterfoil-fence");
+/// Which run of the request it is.
+pub(super) const ATTEMPT: HeaderName = HeaderName::from_static("counterfoil-attempt");
+
+/// The proxies whose word is believed, as addresses or networks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trust(Vec<(IpAddr, u32)>);
+
+/// Something that is neither an address nor a network.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is neither an address nor a network such as 10.0.0.0/8")]
+pub struct TrustError(String);
+
+impl Trust {
+    /// Reads addresses and networks.
+    pub fn parse<T: AsRef<str>>(list: impl IntoIterator<Item = T>) -> Result<Self, TrustError> {
+        let one = |text: &str| -> Option<(IpAddr, u32)> {
+            let (address, bits) = match text.split_once('/') {
+                Some((address, bits)) => (address, Some(bits)),
+                None => (text, None),
+            };
+            let address: IpAddr = address.trim().parse().ok()?;
+            let most = if address.is_ipv4() { 32 } else { 128 };
+            let bits = bits.map_or(Some(most), |b| b.trim().parse().ok())?;
+            (bits <= most).then_some((address, bits))
+        };
+        let all = list.into_iter().map(|text| {
+            let text = text.as_ref();
+            one(text).ok_or_else(|| TrustError(text.to_owned()))
+        });
+        Ok(Self(all.collect::<Result<_, _>>()?))
+    }
+
+    /// Whether the word of this peer is believed.
+    pub fn holds(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.0.iter().any(|(network, bits)| match (network, peer) {
+            (IpAddr::V4(n), IpAddr::V4(p)) => {
+                let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+                n.to_bits() & mask == p.to_bits() & mask
+            }
+            (IpAddr::V6(n), IpAddr::V6(p)) => {
+                let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+                n.to_bits() & mask == p.to_bits() & mask
+            }
+            _ => false,
+        })
+    }
+}
+
+/// Where a request came from.
+#[derive(Debug, Clone)]
+pub(super) struct Origin {
+    pub(super) peer: SocketAddr,
+    pub(super) trusted: bool,
+    /// The host as the caller wrote it.
+    pub(super) authority: HeaderValue,
+}
+
+/// Refuses a caller that calls a header of the request one of the connection, so that a service
+/// would not see what the guard has seen.
+pub(super) fn check_connection(headers: &HeaderMap, more: &[HeaderName]) -> Result<(), Problem> {
+    for name in named(headers) {
+        let protected = OF_THE_REQUEST.iter().chain(more).any(|p| *p == name);
+        if protected || is_ours(&name) {
+            return Err(Problem::bad_request(format!(
+                "The header {name} does not belong to the connection."
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The names that `Connection` lists.
+fn named(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|b| *b == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect()
+}
+
+fn is_ours(name: &HeaderName) -> bool {
+    name.as_str().starts_with("counterfoil-")
+        || [
+            &FORWARDED,
+            &X_FORWARDED_FOR,
+            &X_FORWARDED_HOST,
+            &X_FORWARDED_PROTO,
+        ]
+        .contains(&name)
+}
+
+/// Removes what belongs to the connection.
+pub(super) fn strip(headers: &mut HeaderMap) {
+    for name in named(headers).iter().chain(&OF_THE_CONNECTION) {
+        headers.remove(name);
+    }
+}
+
+/// Turns the headers of a caller into those for the service. The body's framing is not theirs to
+/// say: see [`super::forward`].
+pub(super) fn outward(headers: &mut HeaderMap, origin: &Origin, host: HeaderValue) {
+    let wants_trailers = headers.get_all(TE).iter().any(|line| {
+        let mut codings = line.as_bytes().split(|b| *b == b',');
+        codings.any(|c| c.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    });
+    strip(headers);
+    headers.remove(EXPECT);
+    if wants_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        headers.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
+    let foreign: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with("counterfoil-"))
+        .cloned()
+        .collect();
+    for name in foreign {
+        headers.remove(name);
+    }
+    say_who(headers, origin);
+    headers.insert(HOST, host);
+    headers.append(VIA, HeaderValue::from_static("1.1 counterfoil"));
+    if let Some(context) = Context::current() {
+        headers.insert(FENCE, context.fence().into());
+        headers.insert(ATTEMPT, context.attempt().into());
+    }
+}
+
+fn say_who(headers: &mut HeaderMap, origin: &Origin) {
+    if !origin.trusted {
+        for name in [
+            FORWARDED,
+            X_FORWARDED_FOR,
+            X_FORWARDED_HOST,
+            X_FORWARDED_PROTO,
+        ] {
+            headers.remove(name);
+        }
+    }
+    let ip = origin.peer.ip().to_canonical();
+    let host = origin.authority.to_str().unwrap_or_default();
+    let node = match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("\"[{ip}]\""),
+    };
+    append(headers, X_FORWARDED_FOR, &ip.to_string());
+    append(
+        headers,
+        FORWARDED,
+        &format!("for={node};host=\"{host}\";proto=http"),
+    );
+    if !headers.contains_key(X_FORWARDED_HOST) {
+        headers.insert(X_FORWARDED_HOST, origin.authority.clone());
+    }
+    if !headers.contains_key(X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+}
+
+/// Adds to a list that is one line: some readers look at the first line only, and some at the last.
+fn append(headers: &mut HeaderMap, name: HeaderName, item: &str) {
+    let mut list: Vec<u8> = Vec::new();
+    for line in headers.get_all(&name) {
+        list.extend_from_slice(line.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(item.as_bytes());
+    if let Ok(value) = HeaderValue::from_bytes(&list) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn origin(trusted: bool) -> Origin {
+        Origin {
+            peer: "192.0.2.7:4711".parse().unwrap(),
+            trusted,
+            authority: HeaderValue::from_static("shop.example"),
+        }
+    }
+
+    const CLAIMS: [(&str, &str); 5] = [
+        ("x-forwarded-for", "10.9.9.9"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "public.example"),
+        ("forwarded", "for=10.9.9.9"),
+        ("counterfoil-fence", "99"),
+    ];
+
+    #[test]
+    fn what_a_stranger_claims_is_replaced() {
+        let mut headers = headers(&CLAIMS);
+
+        outward(&mut headers, &origin(false), HeaderValue::from_static("up"));
+
+        assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
+        assert_eq!(headers["x-forwarded-proto"], "http");
+        assert_eq!(headers["x-forwarded-host"], "shop.example");
+        assert_eq!(
+            headers["forwarded"],
+            "for=192.0.2.7;host=\"shop.example\";proto=http"
+        );
+        assert_eq!(headers["host"], "up");
+        assert!(!headers.contains_key("counterfoil-fence"));
+    }
+
+    #[test]
+    fn what_a_trusted_proxy_says_is_kept_and_added_to() {
+        let mut headers = headers(&CLAIMS);
+
+        outward(&mut headers, &origin(true), HeaderValue::from_static("up"));
+
+        assert_eq!(headers["x-forwarded-for"], "10.9.9.9, 192.0.2.7");
+        assert_eq!(headers["x-forwarded-proto"], "https");
+        assert_eq!(headers["x-forwarded-host"], "public.example");
+        assert!(!headers.contains_key("counterfoil-fence"));
+    }
+
+    #[test]
+    fn headers_of_the_connection_stay_on_it() {
+        let mut headers = headers(&[
+            ("connection", "close, X-Hop"),
+            ("connection", "x-other"),
+            ("x-hop", "1"),
+            ("x-other", "2"),
+            ("keep-alive", "timeout=5"),
+            ("upgrade", "websocket"),
+            ("transfer-encoding", "chunked"),
+            ("te", "gzip, trailers"),
+            ("x-stays", "3"),
+        ]);
+
+        outward(&mut headers, &origin(false), HeaderValue::from_static("up"));
+
+        for gone in [
+            "x-hop",
+            "x-other",
+            "keep-alive",
+            "upgrade",
+            "transfer-encoding",
+        ] {
+            assert!(!headers.contains_key(gone), "{gone}");
+        }
+        assert_eq!(headers["te"], "trailers");
+        assert_eq!(headers["x-stays"], "3");
+    }
+
+    #[test]
+    fn a_header_of_the_request_cannot_be_made_to_vanish() {
+        let key = HeaderName::from_static("idempotency-key");
+        for name in [
+            "Idempotency-Key",
+            "content-length",
+            "X-Forwarded-For",
+            "close, host",
+        ] {
+            let headers = headers(&[("connection", name)]);
+            assert!(
+                check_connection(&headers, std::slice::from_ref(&key)).is_err(),
+                "{name}"
+            );
+        }
+        assert!(check_connection(&headers(&[("connection", "close, x-hop")]), &[key]).is_ok());
+    }
+
+    #[test]
+    fn networks_hold_their_addresses() {
+        let trust = Trust::parse(["10.0.0.0/8", "192.0.2.1", "fd00::/8", "0.0.0.0/0"]).unwrap();
+        assert!(trust.holds("8.8.8.8".parse().unwrap()));
+        let trust = Trust::parse(["10.0.0.0/8", "192.0.2.1", "fd00::/8"]).unwrap();
+        for inside in ["10.255.0.1", "192.0.2.1", "::ffff:10.1.1.1", "fd12::1"] {
+            assert!(trust.holds(inside.parse().unwrap()), "{inside}");
+        }
+        for outside in ["11.0.0.1", "192.0.2.2", "fe80::1", "::1"] {
+            assert!(!trust.holds(outside.parse().unwrap()), "{outside}");
+        }
+        for wrong in ["10.0.0.0/33", "proxy", "10.0.0.0/x", ""] {
+            assert!(Trust::parse([wrong]).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Callers' connections, and their bounds.
+//!
+//! # Promise
+//! Connections, the heads of requests, and the silence in the middle of a request or an answer are
+//! bounded. HTTP/1.1 and HTTP/2 with prior knowledge come to the same port. A request that is under
+//! way when the gateway stops is answered, within the time that it is given for that.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::extract::Request;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
+
+use super::desk::{Gateway, body};
+use super::framing::{Framing, Verdicts};
+use super::silence::Silence;
+
+/// Connections at one time; more wait in the backlog.
+const CONNECTIONS: usize = 4_096;
+/// A request's head has arrived by then, and an idle connection is closed.
+const HEAD: Duration = Duration::from_secs(15);
+/// The largest head of a request.
+const HEAD_BYTES: usize = 64 * 1024;
+/// A caller that neither sends the rest of its request nor reads its answer for so long is gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Before so many bytes were read it is not known which HTTP it is, and hyper sets no limit.
+const PREFACE: usize = 24;
+/// HTTP/2: requests at one time on a connection, and what each may send before it is read.
+const STREAMS: u32 = 128;
+const WINDOW: u32 = 128 * 1024;
+
+/// Answers requests until `stop`, then finishes those under way, within `goodbye`.
+pub async fn serve(
+    listener: TcpListener,
+    gateway: Gateway,
+    stop: impl Future<Output = ()>,
+    goodbye: Duration,
+) {
+    let http = builder();
+    let (graceful, room) = (
+        GracefulShutdown::new(),
+        Arc::new(Semaphore::new(CONNECTIONS)),
+    );
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &room) => accepted,
+            () = &mut stop => break,
+        };
+        let Some((stream, peer, place)) = accepted else {
+            continue;
+        };
+        let verdicts = Verdicts::default();
+        let io = TokioIo::new(Caller::new(stream, verdicts.clone()));
+        let gateway = gateway.clone();
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            let clear = request.version() >= http::Version::HTTP_2 || verdicts.next_is_clear();
+            let gateway = gateway.clone();
+            async move {
+                let request: Request = request.map(|b| body(Upload::new(b)));
+                Ok::<_, Infallible>(gateway.answer(request, peer, clear).await)
+            }
+        });
+        let connection = graceful.watch(http.serve_connection(io, service).into_owned());
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error, "a caller's connection ended badly");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(goodbye, graceful.shutdown())
+        .await
+        .is_err()
+    {
+        tracing::warn!("some requests at the gateway were still under way and are cut off");
+    }
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(HEAD_BYTES);
+    http.http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(8 * WINDOW)
+        .max_send_buf_size(64 * 1024)
+        .max_header_list_size(64 * 1024)
+        .keep_alive_interval(PATIENCE)
+        .keep_alive_timeout(HEAD);
+    http
+}
+
+/// The next connection, when there is room for it.
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let place = Arc::clone(room).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, peer)) => {
+            let _ = stream.set_nodelay(true);
+            Some((stream, peer, place))
+        }
+        Err(error) => {
+            // Out of file descriptors, or a caller that has already gone.
+            tracing::debug!(%error, "cannot accept a connection");
+            sleep(Duration::from_millis(50)).await;
+            None
+        }
+    }
+}
+
+/// A caller's connection: what it sends is followed, and its writes make progress or fail.
+struct Caller {
+    stream: TcpStream,
+    framing: Framing,
+    read: usize,
+    silent: Pin<Box<Sleep>>,
+    stuck: Option<Pin<Box<Sleep>>>,
+}
+
+impl Caller {
+    fn new(stream: TcpStream, verdicts: Verdicts) -> Self {
+        Self {
+            stream,
+            framing: Framing::new(verdicts),
+            read: 0,
+            silent: Box::pin(sleep(HEAD)),
+            stuck: None,
+        }
+    }
+
+    fn bounded<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        progress: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            self.stuck = None;
+            return progress;
+        }
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        ready!(stuck.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Caller {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, buffer) else {
+            if self.read < PREFACE {
+                ready!(self.silent.as_mut().poll(cx));
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            return Poll::Pending;
+        };
+        let bytes = &buffer.filled()[before..];
+        self.read = self.read.saturating_add(bytes.len());
+        self.framing.read(bytes);
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Caller {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.bounded(cx, progress)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let progress = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        self.bounded(cx, progress)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.stream).poll_flush(cx);
+        self.bounded(cx, progress)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let progress = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.bounded(cx, progress)
+    }
+}
+
+/// The caller has stopped in the middle of its request.
+#[derive(Debug, thiserror::Error)]
+#[error("the caller was silent for {PATIENCE:?} in the middle of its request")]
+struct Silent;
+
+/// The body of a request, which makes progress or fails.
+struct Upload {
+    body: Incoming,
+    silence: Silence,
+}
+
+impl Upload {
+    fn new(body: Incoming) -> Self {
+        Self {
+            body,
+            silence: Silence::new(PATIENCE),
+        }
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.silence.ended();
+            return Poll::Ready(frame.map(|f| f.map_err(Into::into)));
+        }
+        ready!(self.silence.poll(cx));
+        Poll::Ready(Some(Err(Silent.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

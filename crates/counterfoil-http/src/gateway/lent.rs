@@ -1,0 +1,103 @@
+//! The body of an answer, and the connection that it comes from.
+//!
+//! # Promise
+//! The connection is kept for the next request when the body was read to its end, and closed when
+//! it was not.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::silence::Silence;
+use super::upstream::{Connection, Upstream};
+
+/// The service has stopped in the middle of its answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the service was silent for {0:?} in the middle of its answer")]
+struct Silent(Duration);
+
+/// The body of an answer.
+pub(super) struct Lent {
+    body: Incoming,
+    silence: Silence,
+    patience: Duration,
+    held: Option<Held>,
+}
+
+/// What is given back at the end.
+pub(super) struct Held {
+    pub(super) connection: Connection,
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) place: OwnedSemaphorePermit,
+}
+
+impl Held {
+    fn give_back(self) {
+        self.upstream.keep(self.connection);
+        drop(self.place);
+    }
+}
+
+impl Lent {
+    pub(super) fn new(body: Incoming, held: Held) -> Self {
+        let patience = held.upstream.settings().idle_timeout;
+        let mut lent = Self {
+            body,
+            silence: Silence::new(patience),
+            patience,
+            held: Some(held),
+        };
+        // Nobody reads a body that is over before it begins.
+        lent.end_if_over();
+        lent
+    }
+
+    fn end_if_over(&mut self) {
+        if self.body.is_end_stream()
+            && let Some(held) = self.held.take()
+        {
+            held.give_back();
+        }
+    }
+}
+
+impl Body for Lent {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            ready!(self.silence.poll(cx));
+            self.held = None;
+            return Poll::Ready(Some(Err(Silent(self.patience).into())));
+        };
+        self.silence.ended();
+        match &frame {
+            None => {
+                if let Some(held) = self.held.take() {
+                    held.give_back();
+                }
+            }
+            Some(Ok(_)) => self.end_if_over(),
+            Some(Err(_)) => self.held = None,
+        }
+        Poll::Ready(frame.map(|f| f.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
