@@ -12,6 +12,7 @@
 //! | [`fixture`] | an empty outbox and messages to put in, for cases |
 //! | [`relay`] | a relay without any loop, to take them out |
 //! | [`suite`] | the cases |
+//! | [`gone`] | callers that go away in the middle |
 //! | [`guard`] | the same for the guard: harness, fixture and cases |
 
 #![allow(
@@ -22,6 +23,7 @@
 )]
 
 pub mod fixture;
+pub mod gone;
 pub mod guard;
 pub mod harness;
 pub mod memory;

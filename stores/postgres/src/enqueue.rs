@@ -3,7 +3,7 @@
 use counterfoil_core::message::{Message, MessageId, Payload};
 use counterfoil_core::store::{Enqueued, Keyed, Result, StoreError};
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Postgres, Row, Transaction};
+use sqlx::{Connection as _, PgConnection, Postgres, Row, Transaction};
 
 use crate::classify;
 
@@ -47,8 +47,13 @@ pub async fn once(tx: &mut Transaction<'_, Postgres>, scope: &str, key: &str) ->
 ///
 /// After a failed statement whose error was swallowed, PostgreSQL turns COMMIT into ROLLBACK and
 /// the driver still says that all is well. Any statement fails in such a transaction; so the last
-/// one before the commit is this.
+/// one before the commit is this. And when the caller of a transaction inside this one went away
+/// while that began, the driver has rolled this one back.
 pub async fn check_before_commit(tx: &mut Transaction<'_, Postgres>) -> Result<()> {
+    if !tx.is_in_transaction() {
+        let why = "the driver has rolled it back: a savepoint was cut off while it began";
+        return Err(StoreError::Doomed(why.into()));
+    }
     let (one,): (i32,) = sqlx::query_as("SELECT 1")
         .fetch_one(&mut **tx)
         .await

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use counterfoil_core::store::{Result, StoreError};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, Executor};
+use sqlx::{ConnectOptions, Connection, Executor, Postgres, Transaction};
 use tokio::sync::Mutex;
 
 pub use classify::classify;
@@ -128,6 +128,17 @@ impl PostgresStore {
     /// The store's own pool.
     pub fn pool(&self) -> &PgPool {
         &self.inner.pool
+    }
+
+    /// A transaction of our own. Dropping it rolls back.
+    ///
+    /// It begins in a task of its own: the driver does not roll back when its caller goes away in
+    /// the middle of BEGIN, and the connection would go back to the pool inside a transaction.
+    pub(crate) async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
+        let pool = self.pool().clone();
+        let begun = tokio::spawn(async move { pool.begin().await });
+        let begun = begun.await.map_err(|e| StoreError::Database(e.into()))?;
+        begun.map_err(classify)
     }
 
     /// The connection that reads due messages.

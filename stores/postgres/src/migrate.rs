@@ -63,7 +63,7 @@ impl PostgresStore {
         if schema::judge(MIGRATIONS, self.applied().await?).is_ok() {
             return Ok(());
         }
-        let mut tx = self.pool().begin().await.map_err(classify)?;
+        let mut tx = self.begin().await?;
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
             .bind(LOCK)
             .execute(&mut *tx)

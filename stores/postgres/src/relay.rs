@@ -8,6 +8,7 @@ use counterfoil_core::mark::Horizon;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::schema;
+use counterfoil_core::span::millis;
 use counterfoil_core::store::{
     Enqueued, Fence, Keyed, Owned, Park, Read, RelayId, Result, Retention, Retry, Settled,
     Settlement, ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting, Wake, Want,
@@ -129,7 +130,7 @@ impl Store for PostgresStore {
             .await
             .map_err(classify)?;
         let (queues, shards) = pairs(wanted);
-        let mut tx = self.pool().begin().await.map_err(classify)?;
+        let mut tx = self.begin().await?;
         sqlx::query(
             "INSERT INTO counterfoil_shards (queue, shard)
              SELECT * FROM unnest($1::text[], $2::smallint[]) ORDER BY 1, 2 ON CONFLICT DO NOTHING",
@@ -184,7 +185,7 @@ impl Store for PostgresStore {
     }
 
     async fn leave(&self, relay: &RelayId) -> Result<()> {
-        let mut tx = self.pool().begin().await.map_err(classify)?;
+        let mut tx = self.begin().await?;
         for statement in [
             "UPDATE counterfoil_shards SET owner = NULL WHERE owner = $1",
             "DELETE FROM counterfoil_relays WHERE relay = $1",
@@ -281,7 +282,7 @@ impl Store for PostgresStore {
     }
 
     async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
-        let mut tx = self.pool().begin().await.map_err(classify)?;
+        let mut tx = self.begin().await?;
         let (held, _) = lock_fence(&mut tx, fence).await?;
         let shards: Vec<i16> = held.iter().map(u16::cast_signed).collect();
         let crashes: Option<(i32,)> = sqlx::query_as(
@@ -300,7 +301,7 @@ impl Store for PostgresStore {
         if settlement.only_sent() {
             return self.settle_sent(fence, settlement).await;
         }
-        let mut tx = self.pool().begin().await.map_err(classify)?;
+        let mut tx = self.begin().await?;
         let (held, stamp) = lock_fence(&mut tx, fence).await?;
         let ours = settlement.restrict(held);
         if !ours.sent.is_empty() {
@@ -599,10 +600,6 @@ fn limits(wants: &[Want<'_>]) -> Vec<i64> {
 
 fn as_i64(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 4)
 }
 
 impl PostgresStore {

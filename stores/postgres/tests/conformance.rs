@@ -15,8 +15,11 @@ use counterfoil_core::desk::Desk;
 use counterfoil_core::message::{Message, MessageId};
 use counterfoil_core::store::{Enqueued, Keyed, RelayId, Result, Store};
 use counterfoil_postgres::{PostgresStore, check_before_commit, classify};
+use counterfoil_testkit::fixture::Fixture;
+use counterfoil_testkit::gone::after_polls;
 use counterfoil_testkit::harness::{Due, Fault, ForeignRow, Harness, Value};
 use counterfoil_testkit::server;
+use counterfoil_testkit::suite::run;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, QueryBuilder, Transaction};
 
@@ -239,4 +242,36 @@ async fn a_relay_listens_where_it_is_told() {
     direct.announce().await.unwrap();
     wake.wait().await.unwrap();
     assert!(nobody.listen_at("not a url").is_err());
+}
+
+/// Wherever its caller goes away, a transaction of the store's own does not stay open.
+#[test]
+fn a_caller_that_goes_away_leaves_no_transaction_behind() {
+    run::<PostgresHarness, _, _>(async |t: Fixture<PostgresHarness>| {
+        let (store, pool) = (&t.harness.store, t.harness.store.pool());
+        t.harness.run("CREATE TABLE seen (n int)").await;
+        let (nobody, mut written) = (RelayId::new("nobody"), 0_i64);
+        for polls in 1.. {
+            let left = after_polls(polls, store.leave(&nobody)).await;
+
+            let mut all = Vec::new();
+            while all.len() < pool.size() as usize {
+                all.push(pool.acquire().await.unwrap());
+            }
+            for connection in &mut all {
+                let insert = sqlx::query("INSERT INTO seen VALUES (1)");
+                insert.execute(&mut **connection).await.unwrap();
+                written += 1;
+            }
+            drop(all);
+            let seen: i64 = sqlx::query_scalar("SELECT count(*) FROM seen")
+                .fetch_one(&t.harness.pool)
+                .await
+                .unwrap();
+            assert_eq!(seen, written, "a connection is inside a transaction");
+            if let Some(left) = left {
+                return left.unwrap();
+            }
+        }
+    });
 }
