@@ -137,7 +137,7 @@ impl Desk for MysqlStore {
             .collect();
         settle::tell(&mut tx, "cancelled", by, &lines).await?;
         settle::delete(&mut tx, &rows).await?;
-        tx.commit().await.map_err(classify)?;
+        tx.commit().await?;
         Ok(true)
     }
 

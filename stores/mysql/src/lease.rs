@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use counterfoil_core::span::micros;
 use counterfoil_core::store::{Owned, RelayId, Result, ShardRef, Survey, Taken};
-use sqlx::{MySql, Transaction};
 
+use crate::write::WriteTx;
 use crate::{MysqlStore, classify, json, text};
 
 /// Shards by queue, both ascending: the order in which they are locked.
@@ -129,7 +129,7 @@ impl MysqlStore {
         for (queue, shards) in &wanted {
             taken.extend(take(&mut tx, relay, queue, shards).await?);
         }
-        tx.commit().await.map_err(classify)?;
+        tx.commit().await?;
         Ok(taken)
     }
 
@@ -226,7 +226,7 @@ impl MysqlStore {
 
 /// Takes what is free among the shards of one queue that nobody is using just now.
 async fn take(
-    tx: &mut Transaction<'_, MySql>,
+    tx: &mut WriteTx,
     relay: &RelayId,
     queue: &Arc<str>,
     shards: &[u16],
@@ -266,7 +266,7 @@ async fn take(
 }
 
 /// Read after the locks: whoever took one of these shards had joined before, and is seen.
-async fn living(tx: &mut Transaction<'_, MySql>) -> Result<HashSet<Vec<u8>>> {
+async fn living(tx: &mut WriteTx) -> Result<HashSet<Vec<u8>>> {
     let relays: Vec<(Vec<u8>,)> = sqlx::query_as("SELECT relay FROM counterfoil_relays")
         .fetch_all(&mut **tx)
         .await

@@ -31,13 +31,14 @@ mod server;
 mod session;
 mod settle;
 mod stats;
+mod write;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use counterfoil_core::store::{Result, StoreError};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions};
-use sqlx::{ConnectOptions, Connection, MySql, Transaction};
+use sqlx::{ConnectOptions, Connection};
 use tokio::sync::Mutex;
 
 pub use classify::classify;
@@ -46,6 +47,7 @@ pub use guard::{GUARD_TABLE, MysqlGuard};
 pub use migrate::{MIGRATIONS, print_migrations};
 
 use server::Server;
+use write::WriteTx;
 
 /// Fixed for the life of the tables: the generated column `shard` is a number below this.
 pub(crate) const SHARDS: u16 = 32;
@@ -142,14 +144,8 @@ impl MysqlStore {
     }
 
     /// A transaction of our own. Dropping it rolls back.
-    ///
-    /// It begins in a task of its own: the driver does not roll back when its caller goes away in
-    /// the middle of BEGIN, and the connection would go back to the pool inside a transaction.
-    pub(crate) async fn begin(&self) -> Result<Transaction<'static, MySql>> {
-        let pool = self.pool().clone();
-        let begun = tokio::spawn(async move { pool.begin().await });
-        let begun = begun.await.map_err(|e| StoreError::Database(e.into()))?;
-        begun.map_err(classify)
+    pub(crate) async fn begin(&self) -> Result<WriteTx> {
+        WriteTx::begin(self.pool()).await
     }
 }
 

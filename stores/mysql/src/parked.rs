@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use counterfoil_core::desk::{Ignored, ParkedRecord, Redriven, TOO_LATE, number, overtakes};
 use counterfoil_core::message::MessageId;
 use counterfoil_core::store::Result;
-use sqlx::{MySql, Transaction};
 
 use crate::desk::spellings;
 use crate::settle::{self, Line};
+use crate::write::WriteTx;
 use crate::{MysqlStore, classify, json};
 
 /// Numbers and ids of records that a decision is about, and ids that it is not about, with reasons.
@@ -136,7 +136,7 @@ impl MysqlStore {
         )
         .await?;
         settle::tell(&mut tx, "redriven", by, &lines(&locked, None)).await?;
-        tx.commit().await.map_err(classify)?;
+        tx.commit().await?;
         Ok(locked.into_iter().map(|l| l.0).collect())
     }
 
@@ -162,13 +162,13 @@ impl MysqlStore {
         )
         .await?;
         settle::tell(&mut tx, "ignored", by, &lines).await?;
-        tx.commit().await.map_err(classify)?;
+        tx.commit().await?;
         Ok(locked.into_iter().map(|l| l.0).collect())
     }
 }
 
 async fn lock_parked(
-    tx: &mut Transaction<'_, MySql>,
+    tx: &mut WriteTx,
     chosen: &[(i64, MessageId)],
     also_ignored: bool,
 ) -> Result<Vec<LockedRecord>> {

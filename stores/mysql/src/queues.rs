@@ -43,7 +43,7 @@ impl MysqlStore {
             let line = (0, queue.to_owned(), None, None, Some(reason));
             settle::tell(&mut tx, "paused", by, &[line]).await?;
         }
-        tx.commit().await.map_err(classify)
+        tx.commit().await
     }
 
     pub(crate) async fn start_queue(&self, queue: &str, by: &str) -> Result<bool> {
@@ -61,7 +61,7 @@ impl MysqlStore {
             let line = (0, queue.to_owned(), None, None, None);
             settle::tell(&mut tx, "resumed", by, &[line]).await?;
         }
-        tx.commit().await.map_err(classify)?;
+        tx.commit().await?;
         Ok(resumed)
     }
 

@@ -13,7 +13,7 @@ use counterfoil_core::store::{
     ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 
-use crate::{MIGRATIONS, MysqlStore, SHARDS, classify, enqueue};
+use crate::{MIGRATIONS, MysqlStore, SHARDS, enqueue};
 
 #[async_trait]
 impl Store for MysqlStore {
@@ -102,7 +102,7 @@ impl Store for MysqlStore {
     async fn enqueue(&self, messages: &[Keyed]) -> Result<Vec<Enqueued>> {
         let mut tx = self.begin().await?;
         let answers = enqueue::insert_batch(&mut tx, messages).await?;
-        tx.commit().await.map_err(classify)?;
+        tx.commit().await?;
         Ok(answers)
     }
 

@@ -10,14 +10,12 @@ use std::collections::HashMap;
 use counterfoil_core::span::micros;
 use counterfoil_core::store::{Fence, Park, Result, Retry, Settled, Settlement, ShardSet};
 use counterfoil_core::{Code, MessageId};
-use sqlx::{MySql, Transaction};
 
+use crate::write::WriteTx;
 use crate::{MysqlStore, classify, enqueue, json};
 
 /// A line for a message's history: number, id, attempt, code, detail.
 pub(crate) type Line<'a> = (i64, String, Option<u32>, Option<&'a str>, Option<&'a str>);
-
-type Tx<'t> = Transaction<'t, MySql>;
 
 /// A row that is there, and locked.
 pub(crate) struct Locked {
@@ -36,7 +34,7 @@ impl MysqlStore {
         } else {
             apply(&mut tx, fence, ours).await?;
         }
-        tx.commit().await.map_err(classify)?;
+        tx.commit().await?;
         let lost = fence
             .shards
             .iter()
@@ -66,14 +64,14 @@ impl MysqlStore {
             .execute(&mut *tx)
             .await
             .map_err(classify)?;
-        tx.commit().await.map_err(classify)?;
+        tx.commit().await?;
         Ok(Some(crashes))
     }
 }
 
 /// Locks the ownership of the fence's shards. Answers which of them hold, and whether any redriven
 /// message is on its way.
-async fn lock_fence(tx: &mut Tx<'_>, fence: &Fence) -> Result<(ShardSet, bool)> {
+async fn lock_fence(tx: &mut WriteTx, fence: &Fence) -> Result<(ShardSet, bool)> {
     let mut shards = fence.shards.clone();
     shards.sort_unstable();
     let rows: Vec<(i16, i64)> = sqlx::query_as(include_str!("../sql/fence.sql"))
@@ -87,7 +85,7 @@ async fn lock_fence(tx: &mut Tx<'_>, fence: &Fence) -> Result<(ShardSet, bool)> 
     Ok((rows.iter().map(|r| r.0.cast_unsigned()).collect(), redriven))
 }
 
-async fn apply(tx: &mut Tx<'_>, fence: &Fence, mut ours: Settlement) -> Result<()> {
+async fn apply(tx: &mut WriteTx, fence: &Fence, mut ours: Settlement) -> Result<()> {
     let rows = lock_rows(tx, ours.rows().collect()).await?;
     ours.sent.retain(|s| rows.contains_key(&s.0));
     ours.hold.retain(|h| rows.contains_key(&h.0));
@@ -108,7 +106,7 @@ async fn apply(tx: &mut Tx<'_>, fence: &Fence, mut ours: Settlement) -> Result<(
 
 /// Locks rows, ascending, and answers those that are there.
 pub(crate) async fn lock_rows(
-    tx: &mut Tx<'_>,
+    tx: &mut WriteTx,
     mut rows: Vec<(i64, u16)>,
 ) -> Result<HashMap<i64, Locked>> {
     if rows.is_empty() {
@@ -137,7 +135,7 @@ pub(crate) async fn lock_rows(
 }
 
 async fn sent(
-    tx: &mut Tx<'_>,
+    tx: &mut WriteTx,
     fence: &Fence,
     s: &Settlement,
     rows: &HashMap<i64, Locked>,
@@ -167,7 +165,7 @@ async fn sent(
     delete(tx, &s.sent).await
 }
 
-async fn retry(tx: &mut Tx<'_>, fence: &Fence, retry: &[Retry]) -> Result<()> {
+async fn retry(tx: &mut WriteTx, fence: &Fence, retry: &[Retry]) -> Result<()> {
     if retry.is_empty() {
         return Ok(());
     }
@@ -191,7 +189,7 @@ async fn retry(tx: &mut Tx<'_>, fence: &Fence, retry: &[Retry]) -> Result<()> {
     tell(tx, "retry", fence.relay.as_str(), &lines).await
 }
 
-async fn move_to(tx: &mut Tx<'_>, state: &str, rows: &[(i64, u16)]) -> Result<()> {
+async fn move_to(tx: &mut WriteTx, state: &str, rows: &[(i64, u16)]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -204,7 +202,7 @@ async fn move_to(tx: &mut Tx<'_>, state: &str, rows: &[(i64, u16)]) -> Result<()
     Ok(())
 }
 
-async fn defer(tx: &mut Tx<'_>, s: &Settlement) -> Result<()> {
+async fn defer(tx: &mut WriteTx, s: &Settlement) -> Result<()> {
     if s.defer.is_empty() {
         return Ok(());
     }
@@ -212,7 +210,7 @@ async fn defer(tx: &mut Tx<'_>, s: &Settlement) -> Result<()> {
     execute(tx, include_str!("../sql/defer.sql"), json(&batch)?).await
 }
 
-async fn park(tx: &mut Tx<'_>, fence: &Fence, park: &[Park]) -> Result<()> {
+async fn park(tx: &mut WriteTx, fence: &Fence, park: &[Park]) -> Result<()> {
     if park.is_empty() {
         return Ok(());
     }
@@ -248,7 +246,7 @@ async fn park(tx: &mut Tx<'_>, fence: &Fence, park: &[Park]) -> Result<()> {
     Ok(())
 }
 
-async fn reroute(tx: &mut Tx<'_>, s: &Settlement) -> Result<()> {
+async fn reroute(tx: &mut WriteTx, s: &Settlement) -> Result<()> {
     let copies: Vec<_> = s
         .reroute
         .iter()
@@ -273,7 +271,7 @@ async fn reroute(tx: &mut Tx<'_>, s: &Settlement) -> Result<()> {
 
 /// Copies rows to the history. The caller has locked them, and deletes them next.
 pub(crate) async fn to_history(
-    tx: &mut Tx<'_>,
+    tx: &mut WriteTx,
     rows: &[(i64, u16)],
     more_attempts: i32,
     state: &str,
@@ -293,7 +291,7 @@ pub(crate) async fn to_history(
     Ok(())
 }
 
-pub(crate) async fn delete(tx: &mut Tx<'_>, rows: &[(i64, u16)]) -> Result<()> {
+pub(crate) async fn delete(tx: &mut WriteTx, rows: &[(i64, u16)]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -303,7 +301,7 @@ pub(crate) async fn delete(tx: &mut Tx<'_>, rows: &[(i64, u16)]) -> Result<()> {
 }
 
 pub(crate) async fn tell(
-    tx: &mut Tx<'_>,
+    tx: &mut WriteTx,
     kind: &str,
     actor: &str,
     lines: &[Line<'_>],
@@ -318,7 +316,7 @@ pub(crate) async fn tell(
     Ok(())
 }
 
-pub(crate) async fn execute(tx: &mut Tx<'_>, sql: &'static str, batch: String) -> Result<()> {
+pub(crate) async fn execute(tx: &mut WriteTx, sql: &'static str, batch: String) -> Result<()> {
     sqlx::query(sql)
         .bind(batch)
         .execute(&mut **tx)

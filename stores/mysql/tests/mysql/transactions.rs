@@ -1,8 +1,9 @@
 //! The application's side: what only a real server's transactions can show.
 
-use counterfoil_core::store::{Enqueued, StoreError};
+use counterfoil_core::store::{Enqueued, Store as _, StoreError};
 use counterfoil_mysql::{check_before_commit, classify, enqueue_keyed, once};
 use counterfoil_testkit::fixture::{Fixture, QUEUE, keyed, message, messages, versions};
+use counterfoil_testkit::gone::after_polls;
 use counterfoil_testkit::harness::Harness;
 use counterfoil_testkit::suite::run;
 use sqlx::mysql::MySqlQueryResult;
@@ -180,5 +181,39 @@ fn sessions_of_the_store_are_its_own() {
             modes.contains("STRICT_TRANS_TABLES") && !modes.contains("NO_ZERO_DATE"),
             "{modes}"
         );
+    });
+}
+
+/// Wherever its caller goes away, a transaction of the store's own does not stay open.
+#[test]
+fn a_caller_that_goes_away_leaves_no_transaction_behind() {
+    run::<MysqlHarness, _, _>(async |t: Fixture<MysqlHarness>| {
+        let (store, pool) = (&t.harness.store, t.harness.store.pool());
+        t.harness.run("CREATE TABLE seen (n int)").await;
+        let mut written = 0_i64;
+        for polls in 1.. {
+            let batch = [keyed(message("a", 1), "s", "k")];
+            let stored = after_polls(polls, store.enqueue(&batch)).await;
+
+            let mut all = Vec::new();
+            while all.len() < pool.size() as usize {
+                all.push(pool.acquire().await.unwrap());
+            }
+            for connection in &mut all {
+                let insert = sqlx::query("INSERT INTO seen VALUES (1)");
+                insert.execute(&mut **connection).await.unwrap();
+                written += 1;
+            }
+            drop(all);
+            let seen: i64 = sqlx::query_scalar("SELECT count(*) FROM seen")
+                .fetch_one(&t.harness.pool)
+                .await
+                .unwrap();
+            assert_eq!(seen, written, "a connection is inside a transaction");
+            if let Some(stored) = stored {
+                assert_eq!(stored.unwrap().len(), 1);
+                return;
+            }
+        }
     });
 }
