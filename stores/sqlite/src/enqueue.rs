@@ -2,10 +2,16 @@
 
 use counterfoil_core::message::{Message, MessageId, Payload, check_name};
 use counterfoil_core::store::{Enqueued, Keyed, Result, StoreError};
+use sqlx::Transaction;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
-use sqlx::{Acquire, Transaction};
 
 use crate::classify;
+
+// Not a transaction inside the transaction: when its caller goes away while one begins, the driver
+// rolls the outer one back and says nothing.
+const MARK: &str = "SAVEPOINT counterfoil_step";
+const UNDO: &str = "ROLLBACK TO SAVEPOINT counterfoil_step";
+const UNMARK: &str = "RELEASE SAVEPOINT counterfoil_step";
 
 /// Writes messages in the caller's open transaction. They exist when it commits, and not before.
 ///
@@ -38,9 +44,9 @@ pub async fn enqueue(tx: &mut Transaction<'_, Sqlite>, messages: &[Message]) -> 
         [] => Ok(()),
         [_] => insert(tx, messages).await,
         many => {
-            let mut step = tx.begin().await.map_err(classify)?;
-            insert(&mut step, many).await?;
-            step.commit().await.map_err(classify)
+            run(tx, MARK).await?;
+            let done = insert(tx, many).await;
+            all_or_nothing(tx, done).await
         }
     }
 }
@@ -49,10 +55,27 @@ pub async fn enqueue(tx: &mut Transaction<'_, Sqlite>, messages: &[Message]) -> 
 pub async fn enqueue_keyed(tx: &mut Transaction<'_, Sqlite>, keyed: &Keyed) -> Result<Enqueued> {
     validate(keyed)?;
     check_before_commit(tx).await?;
-    let mut step = tx.begin().await.map_err(classify)?;
-    let answer = insert_keyed(&mut step, keyed).await?;
-    step.commit().await.map_err(classify)?;
-    Ok(answer)
+    run(tx, MARK).await?;
+    let done = insert_keyed(tx, keyed).await;
+    all_or_nothing(tx, done).await
+}
+
+/// Keeps what was done since the mark, or takes all of it back.
+async fn all_or_nothing<T>(tx: &mut Transaction<'_, Sqlite>, done: Result<T>) -> Result<T> {
+    if done.is_err() && run(tx, UNDO).await.is_err() {
+        // SQLite has rolled everything back by itself: the mark is gone with the rest.
+        return done;
+    }
+    run(tx, UNMARK).await?;
+    done
+}
+
+async fn run(tx: &mut Transaction<'_, Sqlite>, sql: &'static str) -> Result<()> {
+    sqlx::raw_sql(sql)
+        .execute(&mut **tx)
+        .await
+        .map_err(classify)?;
+    Ok(())
 }
 
 /// Notes a key in the ledger. Answers true the first time.
@@ -72,7 +95,9 @@ pub async fn once(tx: &mut Transaction<'_, Sqlite>, scope: &str, key: &str) -> R
 pub async fn check_before_commit(tx: &mut Transaction<'_, Sqlite>) -> Result<()> {
     // There is no statement that tells; but a transaction cannot begin inside another one.
     match sqlx::query("BEGIN").execute(&mut **tx).await {
-        Err(sqlx::Error::Database(e)) if e.message().contains("within a transaction") => Ok(()),
+        Err(sqlx::Error::Database(e)) if e.message().contains("within a transaction") => {
+            nothing_was_cut_off(tx).await
+        }
         Err(other) => Err(classify(other)),
         Ok(_) => {
             sqlx::query("ROLLBACK")
@@ -80,6 +105,20 @@ pub async fn check_before_commit(tx: &mut Transaction<'_, Sqlite>) -> Result<()>
                 .await
                 .map_err(classify)?;
             let why = "after an earlier error SQLite has rolled it back by itself";
+            Err(StoreError::Doomed(why.into()))
+        }
+    }
+}
+
+/// A mark that is still there is from a step whose caller went away in the middle.
+async fn nothing_was_cut_off(tx: &mut Transaction<'_, Sqlite>) -> Result<()> {
+    match sqlx::raw_sql(UNMARK).execute(&mut **tx).await {
+        Err(sqlx::Error::Database(e)) if e.message().contains("no such savepoint") => Ok(()),
+        Err(other) => Err(classify(other)),
+        Ok(_) => {
+            // Whoever asks again is told the same.
+            run(tx, MARK).await?;
+            let why = "some of the messages of a call that was cut off may be written: roll back";
             Err(StoreError::Doomed(why.into()))
         }
     }

@@ -7,6 +7,8 @@ use counterfoil_core::message::{Message, Payload};
 use counterfoil_core::store::{Disposition, Keyed, Settlement, Store, StoreError};
 use counterfoil_sqlite::{SqliteStore, check_before_commit, enqueue, enqueue_keyed, once};
 use counterfoil_testkit::fixture::{Fixture, QUEUE, Relay, messages, pairs};
+use counterfoil_testkit::gone::after_polls;
+use counterfoil_testkit::harness::Harness as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 
 use super::harness::SqliteHarness;
@@ -277,4 +279,51 @@ async fn a_transaction_of_the_application_holds_up_writers_and_no_readers() {
     committed.unwrap();
     assert!(settled.lost.is_empty());
     assert_eq!(relay.read(QUEUE).await.len(), 1, "and now it is");
+}
+
+/// Wherever the caller goes away: all of a batch or nothing, and nothing before the commit.
+#[tokio::test]
+async fn a_batch_that_is_cut_off_is_never_half_committed() {
+    let t = fixture().await;
+    let seen = async || -> i64 {
+        let count = sqlx::query_scalar("SELECT count(*) FROM seen");
+        count.fetch_one(&t.harness.pool).await.unwrap()
+    };
+    sqlx::raw_sql("CREATE TABLE seen (n int)")
+        .execute(&t.harness.pool)
+        .await
+        .unwrap();
+    let (mut committed, mut doomed) = (0, 0);
+    for polls in 1.. {
+        let mut tx = t.harness.begin().await;
+        let batch = messages("a", 20);
+        let done = after_polls(polls, enqueue(&mut tx, &batch)).await;
+        sqlx::query("INSERT INTO seen VALUES (1)")
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+
+        assert_eq!(seen().await, committed, "after {polls} polls");
+        match check_before_commit(&mut tx).await {
+            Ok(()) => {
+                tx.commit().await.unwrap();
+                committed += 1;
+            }
+            Err(StoreError::Doomed(_)) => {
+                let again = check_before_commit(&mut tx).await;
+                assert!(matches!(again, Err(StoreError::Doomed(_))));
+                tx.rollback().await.unwrap();
+                doomed += 1;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+        let pending = t.harness.desk().audit().await.unwrap().pending;
+        assert_eq!(pending % 20, 0, "after {polls} polls");
+        assert_eq!(seen().await, committed);
+        if let Some(done) = done {
+            done.unwrap();
+            break;
+        }
+    }
+    assert!(doomed > 0, "no batch was cut off");
 }
