@@ -7,7 +7,7 @@ use std::sync::Arc;
 use counterfoil_core::desk::Desk;
 use counterfoil_core::guard::{Expect, Key, Locks, Records, Tokens, Write};
 use counterfoil_core::message::Message;
-use counterfoil_core::store::{Enqueued, Keyed, Result, Store};
+use counterfoil_core::store::{Enqueued, Keyed, Result, Store, StoreError};
 use sqlx::{Pool, Transaction};
 
 mod sealed {
@@ -85,7 +85,7 @@ pub trait Database: sealed::Sealed + Send + Sync + 'static {
 }
 
 macro_rules! database {
-    ($(#[$doc:meta])* $name:ident, $driver:ident, $store:ident, $guard:ident, |$pool:ident| $open:expr) => {
+    ($(#[$doc:meta])* $name:ident, $driver:ident, $store:ident, $guard:ident, $begin:literal, |$pool:ident| $open:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub struct $name;
@@ -101,7 +101,15 @@ macro_rules! database {
             }
 
             fn begin(pool: &Pool<Self::Sqlx>) -> BoxFuture<'_, Result<Transaction<'static, Self::Sqlx>>> {
-                Box::pin(async move { pool.begin().await.map_err($driver::classify) })
+                let pool = pool.clone();
+                // A task of its own: drivers do not roll back when their caller goes away in the
+                // middle of BEGIN, and the connection would go back to the application's pool
+                // inside a transaction.
+                let begun = tokio::spawn(async move { pool.begin_with($begin).await });
+                Box::pin(async move {
+                    let begun = begun.await.map_err(|e| StoreError::Database(e.into()))?;
+                    begun.map_err($driver::classify)
+                })
             }
 
             fn enqueue<'a>(
@@ -179,17 +187,17 @@ macro_rules! database {
 #[cfg(feature = "postgres")]
 database!(
     /// PostgreSQL.
-    Postgres, counterfoil_postgres, PostgresStore, PostgresGuard, |pool| counterfoil_postgres::PostgresStore::from_pool(pool)
+    Postgres, counterfoil_postgres, PostgresStore, PostgresGuard, "BEGIN", |pool| counterfoil_postgres::PostgresStore::from_pool(pool)
 );
 
 #[cfg(feature = "mysql")]
 database!(
     /// MySQL and MariaDB.
-    MySql, counterfoil_mysql, MysqlStore, MysqlGuard, |pool| counterfoil_mysql::MysqlStore::from_pool(pool)
+    MySql, counterfoil_mysql, MysqlStore, MysqlGuard, "BEGIN", |pool| counterfoil_mysql::MysqlStore::from_pool(pool)
 );
 
 #[cfg(feature = "sqlite")]
 database!(
     /// SQLite.
-    Sqlite, counterfoil_sqlite, SqliteStore, SqliteGuard, |pool| counterfoil_sqlite::SqliteStore::from_pool(pool)?
+    Sqlite, counterfoil_sqlite, SqliteStore, SqliteGuard, "BEGIN IMMEDIATE", |pool| counterfoil_sqlite::SqliteStore::from_pool(pool)?
 );

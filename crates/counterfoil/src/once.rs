@@ -49,24 +49,38 @@ where
     for<'c> &'c mut <D::Sqlx as sqlx::Database>::Connection: sqlx::Executor<'c, Database = D::Sqlx>,
     <D::Sqlx as sqlx::Database>::Arguments: sqlx::IntoArguments<D::Sqlx>,
 {
-    use sqlx::Acquire as _;
+    // Not a transaction inside the transaction: when its caller goes away while one begins, the
+    // driver rolls the outer one back and says nothing.
     let classify = |e| Error::Store(D::classify(e));
-    let mut savepoint = tx.begin().await.map_err(classify)?;
-    match insert.execute(&mut *savepoint).await {
-        Ok(_) => {
-            savepoint.commit().await.map_err(classify)?;
-            Ok(Once::First)
-        }
-        Err(sqlx::Error::Database(refused)) if refused.is_unique_violation() => {
-            savepoint.rollback().await.map_err(classify)?;
-            Ok(Once::Duplicate)
-        }
-        Err(error) => {
-            // The first error is the one that tells what happened.
-            if let Err(second) = savepoint.rollback().await {
-                return Err(Error::Store(StoreError::Doomed(second.to_string())));
-            }
-            Err(classify(error))
+    run::<D>(tx, "SAVEPOINT counterfoil_once")
+        .await
+        .map_err(classify)?;
+    let done = insert.execute(&mut **tx).await;
+    if let Err(error) = &done {
+        let undone = run::<D>(tx, "ROLLBACK TO SAVEPOINT counterfoil_once").await;
+        // The first error is the one that tells what happened.
+        if let Err(second) = undone {
+            return Err(Error::Store(StoreError::Doomed(format!(
+                "{error}; {second}"
+            ))));
         }
     }
+    run::<D>(tx, "RELEASE SAVEPOINT counterfoil_once")
+        .await
+        .map_err(classify)?;
+    match done {
+        Ok(_) => Ok(Once::First),
+        Err(sqlx::Error::Database(refused)) if refused.is_unique_violation() => Ok(Once::Duplicate),
+        Err(error) => Err(classify(error)),
+    }
+}
+
+async fn run<D>(tx: &mut Transaction<'_, D::Sqlx>, sql: &'static str) -> sqlx::Result<()>
+where
+    D: Database,
+    for<'c> &'c mut <D::Sqlx as sqlx::Database>::Connection: sqlx::Executor<'c, Database = D::Sqlx>,
+{
+    use sqlx::Executor as _;
+    (&mut **tx).execute(sql).await?;
+    Ok(())
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use counterfoil::guard::{Begun, Context, Failure, Outcome};
 use counterfoil::write::{insert_or_duplicate, update_if, update_version, upsert};
 use counterfoil::{Applied, Database, Guard, Key, Rules};
+use counterfoil_testkit::gone::after_polls;
 use sqlx::{Pool, Transaction};
 
 struct Scratch<D: Database> {
@@ -27,6 +28,18 @@ trait Shop: Database + Sized {
         amount: i64,
     ) -> impl Future<Output = sqlx::Result<()>>;
     fn paid(pool: &Pool<Self::Sqlx>) -> impl Future<Output = i64>;
+    /// A payment outside a transaction, on every connection of the pool. Answers how many there
+    /// were, and how many payments another connection sees then.
+    fn pay_everywhere(pool: &Pool<Self::Sqlx>) -> impl Future<Output = (i64, i64)>;
+    /// An insert that a caller may leave in the middle.
+    fn insert_once(
+        tx: &mut Transaction<'static, Self::Sqlx>,
+        polls: usize,
+    ) -> impl Future<Output = bool>;
+    /// The statements that make a table of one domain.
+    fn print_table(name: &str) -> String;
+    fn run(pool: &Pool<Self::Sqlx>, sql: String) -> impl Future<Output = ()>;
+    fn records_in(pool: &Pool<Self::Sqlx>, table: &str) -> impl Future<Output = i64>;
     fn repeated_writes(tx: &mut Transaction<'static, Self::Sqlx>) -> impl Future<Output = ()>;
 }
 
@@ -59,6 +72,52 @@ macro_rules! shop {
 
             async fn paid(pool: &Pool<Self::Sqlx>) -> i64 {
                 let (n,): (i64,) = sqlx::query_as("SELECT count(*) FROM payments")
+                    .fetch_one(pool)
+                    .await
+                    .unwrap();
+                n
+            }
+
+            async fn pay_everywhere(pool: &Pool<Self::Sqlx>) -> (i64, i64) {
+                let mut all = Vec::new();
+                while all.len() < pool.size() as usize {
+                    all.push(pool.acquire().await.unwrap());
+                }
+                for connection in &mut all {
+                    sqlx::query("INSERT INTO payments (amount) VALUES (1)")
+                        .execute(&mut **connection)
+                        .await
+                        .unwrap();
+                }
+                (i64::try_from(all.len()).unwrap(), Self::paid(pool).await)
+            }
+
+            async fn insert_once(tx: &mut Transaction<'static, Self::Sqlx>, polls: usize) -> bool {
+                let insert = sqlx::query(concat!(
+                    "INSERT INTO stock (sku, qty, version) VALUES (",
+                    $one,
+                    ", 1, 1)"
+                ))
+                .bind(i32::try_from(1_000 + polls).unwrap());
+                let inserted = counterfoil::insert_once::<Self>(tx, insert);
+                after_polls(polls, inserted).await.is_some_and(|done| {
+                    assert!(done.unwrap().is_first());
+                    true
+                })
+            }
+
+            fn print_table(name: &str) -> String {
+                <Self as Database>::Guard::print_table(name).unwrap()
+            }
+
+            async fn run(pool: &Pool<Self::Sqlx>, sql: String) {
+                let script = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+                script.execute(pool).await.unwrap();
+            }
+
+            async fn records_in(pool: &Pool<Self::Sqlx>, table: &str) -> i64 {
+                let sql = format!("SELECT count(*) FROM {table}");
+                let (n,): (i64,) = sqlx::query_as(sqlx::AssertSqlSafe(sql))
                     .fetch_one(pool)
                     .await
                     .unwrap();
@@ -144,6 +203,7 @@ macro_rules! shop {
             test!(a_leased_call_runs_once_and_unknown_is_uncertain);
             test!(a_table_of_its_own);
             test!(writes_that_may_be_repeated_say_what_came_of_them);
+            test!(a_caller_that_goes_away_while_it_begins_leaves_no_transaction_behind);
         }
     };
 }
@@ -346,11 +406,92 @@ async fn a_leased_call_runs_once_and_unknown_is_uncertain<D: Shop>(scratch: Scra
 
 async fn a_table_of_its_own<D: Shop>(scratch: Scratch<D>) {
     let wrong = Guard::<D>::in_table(&scratch.pool, "x; DROP TABLE payments", Rules::default());
-    let missing = Guard::<D>::in_table(&scratch.pool, "shop_guard", Rules::default()).unwrap();
+    let own = Guard::<D>::in_table(&scratch.pool, "shop_guard", Rules::default()).unwrap();
+    let central = guard(&scratch);
 
     assert!(wrong.is_err());
     // Fail closed: without its table nothing runs.
-    assert!(missing.begin::<u32, u32>(&key("k"), &7).await.is_err());
+    assert!(own.begin::<u32, u32>(&key("k"), &7).await.is_err());
+    D::run(&scratch.pool, D::print_table("shop_guard")).await;
+    D::run(
+        &scratch.pool,
+        "ALTER TABLE shop_guard ADD COLUMN remark int".into(),
+    )
+    .await;
+
+    let first = attempt(&own, &key("k"), 7, Ok("receipt 1".into())).await;
+    let again = attempt(&own, &key("k"), 7, Ok("receipt 2".into())).await;
+    let other = attempt(&own, &key("k"), 8, Ok("receipt 3".into())).await;
+    let elsewhere = attempt(&central, &key("k"), 8, Ok("receipt 4".into())).await;
+    let charged = own
+        .leased::<u32, String, _, _>(&key("l"), &7, |_| async { Ok(5) })
+        .await
+        .unwrap();
+
+    assert_eq!(first, Outcome::Executed(Ok("receipt 1".into())));
+    assert_eq!(again, Outcome::Replayed(Ok("receipt 1".into())));
+    assert_eq!(other, Outcome::Conflict);
+    assert_eq!(elsewhere, Outcome::Executed(Ok("receipt 4".into())));
+    assert_eq!(charged, Outcome::Executed(Ok(5)));
+    assert_eq!(D::paid(&scratch.pool).await, 2);
+    assert_eq!(D::records_in(&scratch.pool, "shop_guard").await, 2);
+    assert_eq!(D::records_in(&scratch.pool, "counterfoil_guard").await, 1);
+}
+
+/// On a connection that is inside a transaction, nobody would see what is written.
+async fn a_caller_that_goes_away_while_it_begins_leaves_no_transaction_behind<D: Shop>(
+    scratch: Scratch<D>,
+) {
+    let guard = guard(&scratch);
+    let mut written = 0;
+    for polls in 1.. {
+        let begun = after_polls(polls, guard.unguarded()).await;
+        let done = begun.is_some();
+        drop(begun);
+
+        let (paid, seen) = D::pay_everywhere(&scratch.pool).await;
+
+        written += paid;
+        assert_eq!(seen, written, "after {polls} polls");
+        if done {
+            return;
+        }
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_insert_that_is_cut_off_leaves_the_transaction_whole_on_sqlite() {
+    let scratch = counterfoil::Sqlite::scratch().await.unwrap();
+    an_insert_that_is_cut_off_leaves_the_transaction_whole(scratch).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_insert_that_is_cut_off_leaves_the_transaction_whole_on_postgres() {
+    if let Some(scratch) = counterfoil::Postgres::scratch().await {
+        an_insert_that_is_cut_off_leaves_the_transaction_whole(scratch).await;
+    }
+}
+
+/// Not on MySQL: there a connection cannot be used any more when a statement that has parameters was
+/// cut off while it was prepared, whoever sent it.
+async fn an_insert_that_is_cut_off_leaves_the_transaction_whole<D: Shop>(scratch: Scratch<D>) {
+    let guard = guard(&scratch);
+    for (polls, before) in (1..).zip((0..).step_by(2)) {
+        let mut tx = guard.unguarded().await.unwrap();
+        D::pay(&mut tx, 1).await.unwrap();
+
+        let done = D::insert_once(&mut tx, polls).await;
+        D::pay(&mut tx, 2).await.unwrap();
+
+        assert_eq!(D::paid(&scratch.pool).await, before, "after {polls} polls");
+        guard.commit(tx).await.unwrap();
+        assert_eq!(D::paid(&scratch.pool).await, before + 2);
+        if done {
+            return;
+        }
+    }
 }
 
 async fn writes_that_may_be_repeated_say_what_came_of_them<D: Shop>(scratch: Scratch<D>) {
