@@ -59,6 +59,8 @@ codes! {
     CRASH_SUSPECT,
     /// No route matches the event type: the message waits and is looked at again.
     NO_ROUTE,
+    /// The retries of its destination are used up for the moment: the message waits.
+    RETRY_BUDGET,
 }
 
 impl Code {

@@ -15,6 +15,7 @@ use counterfoil_core::{Capabilities, Delivery, Destination, Outcome};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::pipeline::{Dependency, Registry};
 use crate::relay::{Lease, Relay, Signals, beat, margin};
 use crate::settings::{QueueSpec, Settings, SettingsError};
 use crate::tasks::TaskRegistry;
@@ -58,6 +59,7 @@ pub struct EngineBuilder {
     queues: Vec<QueueSpec>,
     tasks: TaskRegistry,
     routes: Routes,
+    registry: Registry,
     migrate: bool,
 }
 
@@ -70,6 +72,7 @@ impl EngineBuilder {
             queues: Vec::new(),
             tasks: TaskRegistry::new(),
             routes: Routes::default(),
+            registry: Registry::new(),
             migrate: false,
         }
     }
@@ -102,6 +105,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Lists the destinations here, beside others of the process.
+    #[must_use]
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.registry = registry;
+        self
+    }
+
     /// Creates or upgrades the tables first.
     #[must_use]
     pub fn migrate(mut self, migrate: bool) -> Self {
@@ -121,13 +131,26 @@ impl EngineBuilder {
             self.store.migrate().await?;
         }
         self.store.check().await?;
-        Engine::start(self.store, self.settings, queues, self.routes).await
+        let mut served = Vec::with_capacity(queues.len());
+        for queue in queues {
+            let dependency = dependency(&self.registry, &queue)?;
+            served.push((queue, dependency));
+        }
+        Engine::start(
+            self.store,
+            self.settings,
+            served,
+            self.routes,
+            self.registry,
+        )
+        .await
     }
 }
 
 /// A running engine.
 pub struct Engine {
     nudge: Nudge,
+    registry: Registry,
     stop: watch::Sender<bool>,
     relay: Option<JoinHandle<()>>,
     /// Ends by itself when the relay has ended.
@@ -139,8 +162,9 @@ impl Engine {
     async fn start(
         store: Arc<dyn Store>,
         settings: Settings,
-        queues: Vec<QueueSpec>,
+        queues: Vec<(QueueSpec, Arc<Dependency>)>,
         routes: Routes,
+        registry: Registry,
     ) -> Result<Self, StartError> {
         describe_metrics();
         let nudge = Nudge::default();
@@ -156,7 +180,7 @@ impl Engine {
         ];
         let (mut relay, mut heart) = (None, None);
         if !queues.is_empty() {
-            let names: Vec<Arc<str>> = queues.iter().map(|q| Arc::clone(&q.name)).collect();
+            let names: Vec<Arc<str>> = queues.iter().map(|(q, _)| Arc::clone(&q.name)).collect();
             let (lease, first) = join(&*store, &settings, &names).await?;
             let (tell, lease) = watch::channel(lease);
             let signals = Signals {
@@ -181,6 +205,7 @@ impl Engine {
         }
         Ok(Self {
             nudge,
+            registry,
             stop,
             relay,
             heart,
@@ -191,6 +216,11 @@ impl Engine {
     /// The handle by which commits are told.
     pub fn nudge(&self) -> Nudge {
         self.nudge.clone()
+    }
+
+    /// The destinations of this engine: their breakers and budgets.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// Finishes what has begun, within the limit of the settings, and gives the shards back.
@@ -207,6 +237,21 @@ impl Engine {
             let _ = task.await;
         }
     }
+}
+
+/// The breaker and the budget of a queue's destination. Routing is our own work and needs none that
+/// an operator sees.
+fn dependency(registry: &Registry, queue: &QueueSpec) -> Result<Arc<Dependency>, StartError> {
+    let known = match &*queue.name {
+        UNROUTED => Dependency::new("(routes)", queue.limits()),
+        name => registry.dependency(name, queue.limits()),
+    };
+    known.map_err(|error| {
+        StartError::Settings(SettingsError::Limits {
+            queue: queue.name.to_string(),
+            error,
+        })
+    })
 }
 
 impl Drop for Engine {

@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 
 use counterfoil_core::mark::LowMark;
 use counterfoil_core::message::{Aggregate, Message, header};
+use counterfoil_core::policy::Class;
+use counterfoil_core::policy::class::Failure;
 use counterfoil_core::row::LaneKey;
 use counterfoil_core::store::{Fence, Park, RelayId, ShardSet, Taken};
 use counterfoil_core::{Capabilities, Code, Delivery, Outcome};
 
 use crate::lanes::{Batch, Lanes};
+use crate::pipeline::Dependency;
 use crate::settings::{OnPark, QueueSpec, Settings};
 use crate::tasks;
 
@@ -18,6 +21,8 @@ use crate::tasks;
 const REFUSALS_BEFORE_PAUSE: usize = 3;
 /// At most so many messages are tried alone after an owner died.
 const MAX_SUSPECTS: usize = 256;
+/// About how long a retry waits for which there is no budget.
+const BUDGET_PAUSE: Duration = Duration::from_secs(5);
 
 /// One owned shard.
 pub(crate) struct OwnedShard {
@@ -30,6 +35,8 @@ pub(crate) struct OwnedShard {
 pub(crate) struct Queue {
     pub(crate) spec: QueueSpec,
     pub(crate) caps: Capabilities,
+    /// The breaker and the budget of the destination.
+    pub(crate) dependency: Arc<Dependency>,
     pub(crate) lanes: Lanes,
     pub(crate) shards: BTreeMap<u16, OwnedShard>,
     pub(crate) mark: LowMark,
@@ -50,11 +57,13 @@ pub(crate) struct Queue {
     pub(crate) prompt: bool,
     pub(crate) refill: Vec<Aggregate>,
     pub(crate) refilling: bool,
-    /// Nobody answers: not before this time.
-    pub(crate) cooldown: Option<Instant>,
-    pub(crate) unavailable: u32,
+    /// Nobody answers.
+    pub(crate) unavailable: bool,
     pub(crate) patience_over: bool,
     refusals: HashSet<LaneKey>,
+    /// The lane that failed last: one message that fails again and again says nothing about its
+    /// destination.
+    failed_last: Option<LaneKey>,
     /// Messages still to be tried alone, because the last owner of their shard died.
     pub(crate) suspects: usize,
 }
@@ -72,11 +81,12 @@ pub(crate) enum Consequence {
 }
 
 impl Queue {
-    pub(crate) fn new(spec: QueueSpec, settings: &Settings) -> Self {
+    pub(crate) fn new(spec: QueueSpec, dependency: Arc<Dependency>, settings: &Settings) -> Self {
         let caps = spec.destination.capabilities();
         Self {
             spec,
             caps,
+            dependency,
             lanes: Lanes::new(settings.lane),
             shards: BTreeMap::new(),
             mark: LowMark::default(),
@@ -90,10 +100,10 @@ impl Queue {
             prompt: false,
             refill: Vec::new(),
             refilling: false,
-            cooldown: None,
-            unavailable: 0,
+            unavailable: false,
             patience_over: false,
             refusals: HashSet::new(),
+            failed_last: None,
             suspects: 0,
         }
     }
@@ -187,8 +197,8 @@ impl Queue {
     }
 
     /// How many rows may be read.
-    pub(crate) fn room(&self, settings: &Settings, now: Instant) -> usize {
-        if self.paused || self.active().is_empty() || self.cooldown.is_some_and(|at| now < at) {
+    pub(crate) fn room(&self, settings: &Settings) -> usize {
+        if self.paused || self.active().is_empty() || !self.open_for_calls() {
             return 0;
         }
         (settings.batch * 2).saturating_sub(self.lanes.len())
@@ -196,16 +206,21 @@ impl Queue {
 
     /// How many rows may be read that others wait for: retries and the heads of lanes. They have a
     /// share of the memory of their own, so that a backlog cannot keep them out.
-    pub(crate) fn reserve(&self, settings: &Settings, now: Instant) -> usize {
-        if self.paused || self.active().is_empty() || self.cooldown.is_some_and(|at| now < at) {
+    pub(crate) fn reserve(&self, settings: &Settings) -> usize {
+        if self.paused || self.active().is_empty() || !self.open_for_calls() {
             return 0;
         }
         let share = settings.lane.saturating_mul(4).max(256);
         (settings.batch * 2 + share).saturating_sub(self.lanes.len())
     }
 
+    /// Whether the breaker would admit a call now.
+    fn open_for_calls(&self) -> bool {
+        self.dependency.wait() == Some(Duration::ZERO)
+    }
+
     /// Whether a call of the destination may begin.
-    pub(crate) fn may_publish(&self, now: Instant) -> bool {
+    pub(crate) fn may_publish(&self) -> bool {
         let limit = if self.suspects > 0 {
             1
         } else {
@@ -219,7 +234,7 @@ impl Queue {
             && durable
             && self.publishing < limit
             && self.lanes.has_ready()
-            && self.cooldown.is_none_or(|at| now >= at)
+            && self.open_for_calls()
     }
 
     /// Takes in what came of one delivery.
@@ -301,24 +316,45 @@ impl Queue {
 
     fn answered(&mut self) -> Consequence {
         self.refusals.clear();
-        self.cooldown = None;
         self.patience_over = false;
-        if std::mem::take(&mut self.unavailable) > 0 {
+        if std::mem::take(&mut self.unavailable) {
             Consequence::Available
         } else {
             Consequence::Nothing
         }
     }
 
-    /// Nobody answers: wait longer each time, up to half a minute.
-    pub(crate) fn cool_down(&mut self, now: Instant, rng: &mut fastrand::Rng) {
-        if self.cooldown.is_some_and(|at| now < at) {
-            return;
-        }
-        self.unavailable = self.unavailable.saturating_add(1);
-        let ceiling = Duration::from_millis(200).saturating_mul(1 << self.unavailable.min(8));
-        let ceiling = ceiling.min(Duration::from_secs(30));
-        self.cooldown = Some(now + ceiling.mul_f64(0.5 + rng.f64() / 2.0));
+    /// What an outcome says about the destination as a whole. Absent when it says nothing.
+    pub(crate) fn class(&mut self, lane: LaneKey, outcome: &Outcome, probe: bool) -> Option<Class> {
+        let failure = match outcome {
+            Outcome::Stored => {
+                self.failed_last = None;
+                return Some(Class::Success);
+            }
+            Outcome::Unavailable { .. } => return Some(Class::Failed(Failure::Network)),
+            Outcome::Retry { code, after, .. } => match code {
+                code if *code == Code::UPSTREAM_4XX => {
+                    return Some(Class::Throttled { after: *after });
+                }
+                code if *code == Code::UPSTREAM_5XX => Failure::Upstream,
+                code if *code == Code::TIMEOUT => Failure::Timeout,
+                code if *code == Code::UNCONFIRMED => Failure::Network,
+                // A handler's own word is about its message.
+                _ => return Some(Class::Refused),
+            },
+            _ => return Some(Class::Refused),
+        };
+        let again = self.failed_last.replace(lane) == Some(lane);
+        (probe || !again).then_some(Class::Failed(failure))
+    }
+
+    /// A retry for which there is no budget: later, and it uses up no attempt.
+    pub(crate) fn postpone(&mut self, mut delivery: Delivery, rng: &mut fastrand::Rng) {
+        delivery.attempt = delivery.attempt.saturating_sub(1);
+        let delay = BUDGET_PAUSE.mul_f64(0.5 + rng.f64());
+        let text = "the retries of this destination are used up for the moment";
+        self.lanes
+            .retry(&delivery, delay, Code::RETRY_BUDGET, text.into());
     }
 
     fn retry(

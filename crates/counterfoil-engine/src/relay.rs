@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use counterfoil_core::message::Aggregate;
+use counterfoil_core::policy::breaker::Ticket;
 use counterfoil_core::route::Routes;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{
@@ -27,6 +28,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::lanes::{Batch, ReadNo};
+use crate::pipeline::Dependency;
 use crate::publish::Offered;
 use crate::queue::Queue;
 use crate::settings::{QueueSpec, Settings};
@@ -75,6 +77,7 @@ enum Done {
         queue: usize,
         outcomes: Vec<Offered>,
         suspect: bool,
+        ticket: Ticket,
     },
     Settled {
         queue: usize,
@@ -163,7 +166,7 @@ impl Relay {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         settings: Settings,
-        specs: Vec<QueueSpec>,
+        specs: Vec<(QueueSpec, Arc<Dependency>)>,
         routes: Routes,
         signals: Signals,
     ) -> Self {
@@ -176,7 +179,7 @@ impl Relay {
         let now = Instant::now();
         let queues = specs
             .into_iter()
-            .map(|spec| Queue::new(spec, &settings))
+            .map(|(spec, dependency)| Queue::new(spec, dependency, &settings))
             .collect();
         Self {
             store,
@@ -272,7 +275,8 @@ impl Relay {
                 queue,
                 outcomes,
                 suspect,
-            } => self.published(queue, outcomes, suspect),
+                ticket,
+            } => self.published(queue, outcomes, suspect, ticket),
             Done::Settled {
                 queue,
                 front,
@@ -311,7 +315,8 @@ impl Relay {
         }
         for queue in &self.queues {
             let unsettled = queue.unsettled.as_ref().map(|u| u.1);
-            let times = [queue.cooldown, unsettled, queue.linger];
+            let admitted = queue.dependency.wait().map(|wait| now + wait);
+            let times = [admitted, unsettled, queue.linger];
             at = times
                 .into_iter()
                 .flatten()

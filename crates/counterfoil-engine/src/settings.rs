@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::Destination;
-use counterfoil_core::policy::Backoff;
+use counterfoil_core::policy::{Backoff, Ratio, breaker, budget, bulkhead};
 use counterfoil_core::store::Retention;
+
+use crate::pipeline::{Limits, LimitsError};
 
 /// How a relay works.
 ///
@@ -85,6 +87,10 @@ pub struct QueueSpec {
     pub destination: Arc<dyn Destination>,
     /// When to try again, and how often.
     pub backoff: Backoff,
+    /// When nobody is sent anything because the destination is in trouble.
+    pub breaker: breaker::Settings,
+    /// How many retries there may be together.
+    pub budget: budget::Limits,
     /// What parking does to the rest of the aggregate.
     pub on_park: OnPark,
     /// The scene that is started when a message of this queue is given up.
@@ -92,14 +98,47 @@ pub struct QueueSpec {
 }
 
 impl QueueSpec {
+    /// The breaker of a destination, unless told otherwise: five failures in a row, or half of at
+    /// least twenty calls in ten seconds; open for half a second at first and half a minute at most.
+    pub const BREAKER: breaker::Settings = breaker::Settings {
+        consecutive: Some(5),
+        open_for: Duration::from_millis(500),
+        open_cap: Duration::from_secs(30),
+        ..breaker::Settings::DEFAULT
+    };
+
+    /// The budget of a destination, unless told otherwise. Every message has to arrive some time, so
+    /// it is wide: a thousand retries a minute, and one more for each success.
+    pub const BUDGET: budget::Limits = budget::Limits {
+        ratio: Ratio::ONE,
+        floor: 1_000,
+        cap: 100_000,
+        ..budget::Limits::DEFAULT
+    };
+
     /// A queue with the default policies.
     pub fn new(name: &str, destination: Arc<dyn Destination>) -> Self {
         Self {
             name: Arc::from(name),
             destination,
             backoff: Backoff::DEFAULT,
+            breaker: Self::BREAKER,
+            budget: Self::BUDGET,
             on_park: OnPark::Hold,
             compensation: None,
+        }
+    }
+
+    /// The limits of its destination.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            breaker: self.breaker,
+            budget: self.budget,
+            bulkhead: bulkhead::Size {
+                limit: self.destination.capabilities().concurrency,
+                queue: 0,
+            },
+            ..Limits::default()
         }
     }
 }
@@ -123,6 +162,14 @@ pub enum SettingsError {
         queue: String,
         /// The timeout of that destination.
         timeout: Duration,
+    },
+    /// Limits of a destination that cannot be.
+    #[error("the destination of queue {queue:?}: {error}")]
+    Limits {
+        /// The queue.
+        queue: String,
+        /// What is wrong.
+        error: LimitsError,
     },
     /// The same queue twice.
     #[error("the queue {0:?} has two destinations: a queue has exactly one")]
@@ -163,6 +210,11 @@ impl Settings {
                     "concurrency and batch of a destination",
                 ));
             }
+            let limits = queue.limits().validate();
+            limits.map_err(|error| SettingsError::Limits {
+                queue: queue.name.to_string(),
+                error,
+            })?;
             if let Some(timeout) = caps.timeout.filter(|t| *t >= self.lease) {
                 return Err(SettingsError::LeaseTooShort {
                     lease: self.lease,

@@ -59,6 +59,26 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Refuses what cannot be.
+    pub fn validate(&self) -> Result<(), LimitsError> {
+        for (what, time) in [
+            ("the deadline", self.deadline),
+            ("the time for one attempt", self.attempt),
+        ] {
+            if time.is_zero() {
+                return Err(LimitsError::NoTime(what));
+            }
+        }
+        self.budget.validate()?;
+        self.breaker.validate()?;
+        if self.bulkhead.limit == 0 {
+            return Err(NoPlace.into());
+        }
+        Ok(())
+    }
+}
+
 /// Limits that cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -134,14 +154,7 @@ impl Dependency {
         limits: Limits,
         changed: Arc<Notify>,
     ) -> Result<Arc<Self>, LimitsError> {
-        for (what, time) in [
-            ("the deadline", limits.deadline),
-            ("the time for one attempt", limits.attempt),
-        ] {
-            if time.is_zero() {
-                return Err(LimitsError::NoTime(what));
-            }
-        }
+        limits.validate()?;
         let dependency = Self {
             name: name.to_owned(),
             limits,
@@ -247,7 +260,12 @@ impl Dependency {
 
     /// A call has succeeded: the budget grows.
     pub fn succeeded(&self) {
-        self.budget.with(|b| b.succeeded(self.now()));
+        self.succeeded_times(1);
+    }
+
+    /// So many have succeeded.
+    pub fn succeeded_times(&self, times: u64) {
+        self.budget.with(|b| b.succeeded_times(times, self.now()));
     }
 
     /// Takes one retry from the budget, if there is one.
@@ -309,6 +327,19 @@ impl Dependency {
         let place = Place(Arc::clone(self));
         meter::in_use(&self.name, self.in_use());
         Some(place)
+    }
+
+    /// A place in the bulkhead, if there is one at once.
+    pub fn try_enter(self: &Arc<Self>) -> Option<Place> {
+        let free = |(bulkhead, _): &mut (Bulkhead, Calls)| {
+            bulkhead.in_use() < bulkhead.size().limit && bulkhead.enter() == Entry::Go
+        };
+        if !self.places.with(free) {
+            meter::bulkhead_rejected(&self.name);
+            return None;
+        }
+        meter::in_use(&self.name, self.in_use());
+        Some(Place(Arc::clone(self)))
     }
 
     fn in_use(&self) -> usize {

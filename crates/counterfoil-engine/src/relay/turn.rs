@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::message::Aggregate;
+use counterfoil_core::policy::Class;
+use counterfoil_core::policy::breaker::{Admission, State, Ticket};
 use counterfoil_core::row::{Delivery, RawRow, RowState};
 use counterfoil_core::store::{Read, Result, Settled, ShardSet, Waiting, Want};
 use counterfoil_core::{Code, Outcome};
@@ -50,7 +52,7 @@ impl Relay {
         let threshold = self.settings.batch / 2;
         let mut asked = Vec::new();
         for (i, queue) in self.queues.iter_mut().enumerate() {
-            let room = queue.room(&self.settings, now);
+            let room = queue.room(&self.settings);
             if queue.hungry && room > threshold {
                 queue.hungry = false;
                 asked.push(Asked {
@@ -196,7 +198,7 @@ impl Relay {
                 (
                     Arc::clone(q.name()),
                     q.active(),
-                    q.reserve(&self.settings, now).min(batch),
+                    q.reserve(&self.settings).min(batch),
                 )
             })
             .collect();
@@ -280,7 +282,7 @@ impl Relay {
     fn start_refill(&mut self, index: usize, now: Instant) {
         let open = self.store_open(now);
         let queue = &mut self.queues[index];
-        let room = queue.reserve(&self.settings, now) / self.settings.lane;
+        let room = queue.reserve(&self.settings) / self.settings.lane;
         let n = queue.refill.len().min(LANES_AT_ONCE).min(room);
         if n == 0 || queue.refilling || !open {
             return;
@@ -338,19 +340,27 @@ impl Relay {
     fn start_publish(&mut self, index: usize, now: Instant) {
         // Nothing is sent by a relay that may not be the owner any more.
         let live = self.deadline().is_some_and(|until| now < until);
-        while live && !self.stopping && self.queues[index].may_publish(now) {
-            let alone = self.queues[index].suspects > 0;
-            let max = if alone {
+        while live && !self.stopping && self.queues[index].may_publish() {
+            let queue = &mut self.queues[index];
+            let alone = queue.suspects > 0;
+            let probe = queue.dependency.state() != State::Closed;
+            let max = if alone || probe {
                 1
             } else {
-                self.queues[index].caps.max_batch
+                queue.caps.max_batch
             };
-            let batch = self.queues[index].lanes.next_batch(max);
+            let batch = queue.lanes.next_batch(max);
             let batch = self.sort_out(index, batch);
             if batch.is_empty() {
                 continue;
             }
-            self.spawn_publish(index, batch, alone);
+            let queue = &mut self.queues[index];
+            let Admission::Go(ticket) = queue.dependency.admit() else {
+                // An operator was faster.
+                batch.into_iter().for_each(|d| queue.lanes.put_back(d));
+                return;
+            };
+            self.spawn_publish(index, batch, alone, ticket);
         }
     }
 
@@ -382,6 +392,9 @@ impl Relay {
                     queue.lanes.rerouted(&delivery, copies);
                 }
                 self.rerouted = true;
+            } else if delivery.attempt > 1 && queue.suspects == 0 && !queue.dependency.take_retry()
+            {
+                queue.postpone(delivery, &mut self.rng);
             } else {
                 rest.push(delivery);
             }
@@ -389,9 +402,16 @@ impl Relay {
         rest
     }
 
-    fn spawn_publish(&mut self, index: usize, mut batch: Vec<Delivery>, alone: bool) {
+    fn spawn_publish(
+        &mut self,
+        index: usize,
+        mut batch: Vec<Delivery>,
+        alone: bool,
+        ticket: Ticket,
+    ) {
         let queue = &mut self.queues[index];
         queue.publishing += 1;
+        let place = queue.dependency.try_enter();
         let destination = Arc::clone(&queue.spec.destination);
         let timeout = queue.caps.timeout;
         if alone && let Some(delivery) = batch.pop() {
@@ -402,29 +422,39 @@ impl Relay {
             self.ops.spawn(async move {
                 let outcomes =
                     publish::publish_suspect(store, fence, destination, delivery, timeout).await;
+                drop(place);
                 Done::Published {
                     queue: index,
                     outcomes,
                     suspect: true,
+                    ticket,
                 }
             });
         } else {
             self.ops.spawn(async move {
                 let outcomes = publish::publish(destination, batch, timeout).await;
+                drop(place);
                 Done::Published {
                     queue: index,
                     outcomes,
                     suspect: false,
+                    ticket,
                 }
             });
         }
     }
 
-    pub(super) fn published(&mut self, index: usize, outcomes: Vec<Offered>, suspect: bool) {
+    pub(super) fn published(
+        &mut self,
+        index: usize,
+        outcomes: Vec<Offered>,
+        suspect: bool,
+        ticket: Ticket,
+    ) {
         let queue = &mut self.queues[index];
         queue.publishing -= 1;
         queue.prompt |= suspect;
-        let (mut stored, mut consequence) = (0, Consequence::Nothing);
+        let (mut stored, mut consequence, mut class) = (0, Consequence::Nothing, None);
         for (delivery, outcome) in outcomes {
             let Some(outcome) = outcome else {
                 // It stands in the store as before: what follows it must not overtake it.
@@ -432,6 +462,8 @@ impl Relay {
                 queue.start_over();
                 continue;
             };
+            let said = queue.class(delivery.lane(), &outcome, ticket.is_probe());
+            class = better(class, said);
             match &outcome {
                 Outcome::Stored => stored += 1,
                 other => {
@@ -452,6 +484,10 @@ impl Relay {
         }
         metrics::counter!("counterfoil_delivered_total", "queue" => queue.name().to_string())
             .increment(stored);
+        queue.dependency.succeeded_times(stored);
+        if let Some(class) = class {
+            queue.dependency.record(ticket, class);
+        }
         if suspect && queue.suspects == 0 {
             tracing::info!(
                 queue = &**queue.name(),
@@ -462,10 +498,10 @@ impl Relay {
             // Nothing more was left behind.
             queue.suspects = 0;
         }
-        self.follow(index, consequence);
+        self.follow(index, consequence, ticket.is_probe());
     }
 
-    fn follow(&mut self, index: usize, consequence: Consequence) {
+    fn follow(&mut self, index: usize, consequence: Consequence, probe: bool) {
         let queue = &mut self.queues[index];
         let (store, name) = (Arc::clone(&self.store), Arc::clone(queue.name()));
         match consequence {
@@ -481,14 +517,17 @@ impl Relay {
                 });
             }
             Consequence::Unavailable => {
-                if queue.unavailable == 0 {
+                let known = std::mem::replace(&mut queue.unavailable, true);
+                if known && !probe {
+                    return;
+                }
+                if !known {
                     tracing::warn!(
                         queue = &*name,
                         destination = queue.spec.destination.describe(),
                         "nobody answers"
                     );
                 }
-                queue.cool_down(Instant::now(), &mut self.rng);
                 self.ops.spawn(async move {
                     let result = store.note_unavailable(&name, true).await;
                     Done::Unavailable {
@@ -615,4 +654,17 @@ impl Relay {
             self.voice.notify_one();
         }
     }
+}
+
+/// What a call says about its destination when its messages fared differently: the best of it,
+/// because whoever takes one message is alive.
+fn better(a: Option<Class>, b: Option<Class>) -> Option<Class> {
+    let rank = |class: &Option<Class>| match class {
+        None => 0,
+        Some(Class::Failed(_)) => 1,
+        Some(Class::Throttled { .. }) => 2,
+        Some(Class::Refused) => 3,
+        Some(Class::Success) => 4,
+    };
+    std::cmp::max_by_key(a, b, rank)
 }

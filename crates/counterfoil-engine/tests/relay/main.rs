@@ -6,6 +6,7 @@
     reason = "a surprise ends the test"
 )]
 
+mod breaker;
 mod failures;
 mod order;
 mod stopping;

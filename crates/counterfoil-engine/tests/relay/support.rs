@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use counterfoil_core::desk::{Desk, Entry, Filter, QueueStats};
@@ -22,6 +22,7 @@ type Answer = Box<dyn FnMut(&Delivery) -> Outcome + Send>;
 pub(crate) struct Script {
     answer: Mutex<Answer>,
     seen: watch::Sender<Vec<Delivery>>,
+    calls: Mutex<Vec<(Instant, usize)>>,
     caps: Capabilities,
 }
 
@@ -35,12 +36,18 @@ impl Script {
         Arc::new(Self {
             answer: Mutex::new(Box::new(answer)),
             seen: watch::Sender::new(Vec::new()),
+            calls: Mutex::default(),
             caps,
         })
     }
 
     pub(crate) fn seen(&self) -> Vec<Delivery> {
         self.seen.borrow().clone()
+    }
+
+    /// When it was called, and with how many messages.
+    pub(crate) fn calls(&self) -> Vec<(Instant, usize)> {
+        self.calls.lock().unwrap().clone()
     }
 
     /// Waits until what was seen fulfils a condition.
@@ -94,6 +101,10 @@ impl Destination for Script {
     }
 
     async fn publish(&self, batch: &[Delivery]) -> Vec<Outcome> {
+        self.calls
+            .lock()
+            .unwrap()
+            .push((Instant::now(), batch.len()));
         let mut answer = self.answer.lock().unwrap();
         let mut outcomes = Vec::new();
         for delivery in batch {
