@@ -502,3 +502,25 @@ async fn writes_that_may_be_repeated_say_what_came_of_them<D: Shop>(scratch: Scr
 
     guard.commit(tx).await.unwrap();
 }
+
+/// Another writer may be slow, or stopped, and hold the file for longer than anybody waits.
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_does_not_wait_for_ever_for_another_writer_of_the_file() {
+    let scratch = counterfoil::Sqlite::scratch().await.unwrap();
+    let options = scratch.pool.connect_options().as_ref().clone();
+    let patient = sqlx::SqlitePool::connect_with(options.busy_timeout(Duration::from_secs(120)))
+        .await
+        .unwrap();
+    let guard = Guard::<counterfoil::Sqlite>::new(&patient, Rules::payments()).unwrap();
+    let writer = scratch.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let begun = std::time::Instant::now();
+
+    let told = guard.begin::<String, String>(&key("k"), &7).await;
+
+    let told = told.unwrap_err().to_string();
+    assert!(begun.elapsed() < Duration::from_secs(30), "{told}");
+    drop(writer);
+    let again = attempt(&guard, &key("k"), 7, Ok("receipt".into())).await;
+    assert_eq!(again, Outcome::Executed(Ok("receipt".into())));
+}

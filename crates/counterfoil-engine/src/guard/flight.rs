@@ -61,16 +61,6 @@ impl Flights {
             }
         }
     }
-
-    /// How many requests are under way.
-    pub fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    /// Whether nothing is under way.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 impl Flight {

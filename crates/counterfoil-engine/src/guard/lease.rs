@@ -14,8 +14,7 @@ use async_trait::async_trait;
 use counterfoil_core::guard::{
     Change, Digest, Expect, Fingerprint, Found, Key, Record, Records, Rules, Snapshot, State, Write,
 };
-use counterfoil_core::store::Result;
-use tokio::sync::watch;
+use counterfoil_core::store::{Result, StoreError};
 use tokio::task::JoinHandle;
 
 use super::flight::Seat;
@@ -57,7 +56,6 @@ impl End {
 pub struct Lease {
     claim: Option<Held>,
     seat: Option<Seat>,
-    lost: watch::Receiver<bool>,
 }
 
 struct Held {
@@ -83,9 +81,46 @@ struct ByLease<'a> {
     rules: &'a Rules,
 }
 
+/// A record that was put and has no owner yet.
+///
+/// # When it is dropped
+/// Nobody will ever own it, and nothing has run: it is taken away again.
+struct Unowned {
+    records: Arc<dyn Records>,
+    digest: Digest,
+    fence: Option<i64>,
+    attempt: u32,
+}
+
+impl Unowned {
+    fn own(mut self) -> (i64, u32) {
+        (self.fence.take().unwrap_or_default(), self.attempt)
+    }
+}
+
+impl Drop for Unowned {
+    fn drop(&mut self) {
+        // Without a runtime the process is about to end: the lease runs out.
+        if let Some(fence) = self.fence
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (records, digest) = (Arc::clone(&self.records), self.digest);
+            runtime.spawn(async move {
+                let release = records.change(&digest, fence, &Change::Release);
+                if let Err(error) = in_time(release).await {
+                    tracing::warn!(
+                        error = error.one_line(), %digest,
+                        "cannot take back a claim that nobody owns: it will be uncertain"
+                    );
+                }
+            });
+        }
+    }
+}
+
 #[async_trait]
 impl Claim for ByLease<'_> {
-    type Claimed = (i64, u32);
+    type Claimed = Unowned;
 
     async fn claim(
         &self,
@@ -93,7 +128,7 @@ impl Claim for ByLease<'_> {
         fingerprint: &Fingerprint,
         expect: Expect,
         attempt: u32,
-    ) -> Result<Option<(i64, u32)>> {
+    ) -> Result<Option<Unowned>> {
         let write = Write {
             key: key.clone(),
             fingerprint: *fingerprint,
@@ -105,8 +140,18 @@ impl Claim for ByLease<'_> {
             snapshot: None,
             expect,
         };
-        let fence = self.records.put(&write).await?;
-        Ok(fence.map(|fence| (fence, attempt)))
+        let (records, digest) = (Arc::clone(self.records), key.digest());
+        // A task of its own: who waits for it may go away, and the record is put all the same.
+        let put = tokio::spawn(async move {
+            let fence = records.put(&write).await?;
+            Ok(fence.map(|fence| Unowned {
+                records,
+                digest,
+                fence: Some(fence),
+                attempt,
+            }))
+        });
+        put.await.map_err(|e| StoreError::Database(e.into()))?
     }
 
     fn claims_are_visible(&self) -> bool {
@@ -137,21 +182,14 @@ impl Warden {
         })
     }
 
-    fn lease(
-        &self,
-        key: &Key,
-        fingerprint: &Fingerprint,
-        (fence, attempt): (i64, u32),
-        seat: Seat,
-    ) -> Lease {
+    fn lease(&self, key: &Key, fingerprint: &Fingerprint, claimed: Unowned, seat: Seat) -> Lease {
+        let (fence, attempt) = claimed.own();
         let digest = key.digest();
-        let (tell, lost) = watch::channel(false);
         let heart = tokio::spawn(beat(
             Arc::clone(self.records()),
             digest,
             fence,
             self.the_rules().lease,
-            tell,
         ));
         Lease {
             claim: Some(Held {
@@ -165,19 +203,12 @@ impl Warden {
                 heart,
             }),
             seat: Some(seat),
-            lost,
         }
     }
 }
 
 /// Renews the lease until it is told otherwise or the claim is gone.
-async fn beat(
-    records: Arc<dyn Records>,
-    digest: Digest,
-    fence: i64,
-    lease: Duration,
-    tell: watch::Sender<bool>,
-) {
+async fn beat(records: Arc<dyn Records>, digest: Digest, fence: i64, lease: Duration) {
     let mut ticks = tokio::time::interval(lease / 3);
     ticks.tick().await;
     loop {
@@ -186,7 +217,6 @@ async fn beat(
             Ok(true) => {}
             Ok(false) => {
                 tracing::warn!(%digest, fence, "the claim was taken over while its owner was still at work");
-                tell.send_replace(true);
                 return;
             }
             Err(error) => {
@@ -206,14 +236,6 @@ impl Lease {
     /// Which run of this request it is.
     pub fn attempt(&self) -> u32 {
         self.claim.as_ref().map_or(0, |c| c.attempt)
-    }
-
-    /// Returns when the claim was taken over. What is still to be done should not be done.
-    pub async fn lost(&self) {
-        let mut lost = self.lost.clone();
-        if lost.wait_for(|l| *l).await.is_err() {
-            std::future::pending::<()>().await;
-        }
     }
 
     /// Records how it came out.
@@ -286,9 +308,8 @@ impl Drop for Lease {
             runtime.spawn(async move {
                 let doubt = held
                     .records
-                    .change(&held.digest, held.fence, &Change::Doubt)
-                    .await;
-                if let Err(error) = doubt {
+                    .change(&held.digest, held.fence, &Change::Doubt);
+                if let Err(error) = in_time(doubt).await {
                     tracing::warn!(
                         error = error.one_line(),
                         "cannot mark a request as uncertain: its lease will run out"

@@ -39,8 +39,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The longest such pause.
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(200);
 
-/// How long the database may take to read a record, or to write how it came out. Somebody waits for
-/// the answer, and a dead connection may say nothing for ever.
+/// How long the database may take to read a record, to claim a key, or to write how it came out.
+/// Somebody waits for the answer, and a dead connection may say nothing for ever.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the database says, or that it cannot be reached when it says nothing in time.
@@ -90,6 +90,10 @@ pub trait Claim: Send + Sync {
 
     /// Takes the key if the record is still as expected. `None`: it is not, or somebody else is
     /// about to; look again.
+    ///
+    /// # When it is dropped
+    /// The key stays free, or is free again as soon as the database answers: a claim that takes
+    /// too long is given up.
     async fn claim(
         &self,
         key: &Key,
@@ -249,7 +253,7 @@ impl Warden {
             let found = in_time(self.records.look(&digest)).await?.map(Arc::new);
             match decide(found.as_deref(), fingerprint, &self.rules) {
                 Decision::Run { expect, attempt } => {
-                    match mode.claim(key, fingerprint, expect, attempt).await {
+                    match in_time(mode.claim(key, fingerprint, expect, attempt)).await {
                         Ok(Some(claimed)) => {
                             seat.pass = pass;
                             return Ok(Entered::Fresh(Entry { claimed, seat }));

@@ -25,7 +25,7 @@ use counterfoil_core::guard::{
 };
 use counterfoil_core::store::StoreError;
 use counterfoil_engine::Nudge;
-use counterfoil_engine::guard::Warden;
+use counterfoil_engine::guard::{Warden, in_time};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::{Pool, Transaction};
@@ -226,12 +226,12 @@ impl<D: Database> Guard<D> {
 
     /// A transaction for a request without a key. Nothing guards it.
     pub async fn unguarded(&self) -> Result<Transaction<'static, D::Sqlx>, GuardError> {
-        Ok(D::begin(&self.pool).await?)
+        Ok(in_time(D::begin(&self.pool)).await?)
     }
 
     /// Commits what [`Guard::unguarded`] began, with the check of [`crate::Counterfoil::commit`].
     pub async fn commit(&self, tx: Transaction<'static, D::Sqlx>) -> Result<(), GuardError> {
-        D::commit(tx).await?;
+        in_time(D::commit(tx)).await?;
         if let Some(nudge) = &self.nudge {
             nudge.nudge();
         }

@@ -210,7 +210,7 @@ impl<D: Database> Open<D> {
     /// Rolls everything back, the claim too.
     pub async fn abandon(mut self) -> Result<(), GuardError> {
         if let Some(tx) = self.tx.take() {
-            tx.rollback().await.map_err(D::classify)?;
+            in_time(async { tx.rollback().await.map_err(D::classify) }).await?;
         }
         Ok(())
     }

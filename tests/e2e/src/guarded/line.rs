@@ -24,6 +24,19 @@ pub struct Line {
     connections: Arc<Mutex<JoinSet<()>>>,
     listener: Option<JoinHandle<()>>,
     silent: watch::Sender<bool>,
+    trap: Trap,
+}
+
+/// What makes the line fall silent, and whether that still reaches the database.
+type Trap = Arc<std::sync::Mutex<Option<(String, Passes)>>>;
+
+/// Whether what makes the line fall silent still reaches the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passes {
+    /// It does: only the answer is missing.
+    Yes,
+    /// It arrives when the line is heard again.
+    Later,
 }
 
 impl Line {
@@ -42,6 +55,7 @@ impl Line {
                     connections: Arc::default(),
                     listener: None,
                     silent: watch::Sender::new(false),
+                    trap: Trap::default(),
                 };
                 line.listen(listener);
                 return line;
@@ -57,13 +71,16 @@ impl Line {
 
     fn listen(&mut self, listener: TcpListener) {
         let (far, connections) = (self.far, Arc::clone(&self.connections));
-        let silent = self.silent.subscribe();
+        let ear = Ear {
+            silent: self.silent.clone(),
+            trap: Arc::clone(&self.trap),
+        };
         self.listener = Some(tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 connections
                     .lock()
                     .await
-                    .spawn(carry(near, far, silent.clone()));
+                    .spawn(carry(near, far, ear.clone()));
             }
         }));
     }
@@ -92,6 +109,19 @@ impl Line {
         self.silent.send_replace(true);
     }
 
+    /// Nothing arrives any more from the moment that this word is sent to the database.
+    pub fn silence_at(&self, word: &str, passes: Passes) {
+        *self.trap.lock().unwrap() = Some((word.to_owned(), passes));
+    }
+
+    /// Until the word was sent.
+    pub async fn silenced(&self) {
+        let mut silent = self.silent.subscribe();
+        let silenced = silent.wait_for(|silent| *silent);
+        let silenced = tokio::time::timeout(std::time::Duration::from_secs(20), silenced).await;
+        silenced.expect("the word was never sent").expect("a line");
+    }
+
     /// What was held back arrives.
     pub fn speak(&self) {
         self.silent.send_replace(false);
@@ -106,13 +136,35 @@ impl Drop for Line {
     }
 }
 
+/// What a connection hears of its line.
+#[derive(Clone)]
+struct Ear {
+    silent: watch::Sender<bool>,
+    trap: Trap,
+}
+
+impl Ear {
+    /// Whether this is what the line was to fall silent at.
+    fn sprung(&self, sent: &[u8]) -> Option<Passes> {
+        let mut trap = self.trap.lock().unwrap();
+        let (word, passes) = trap.as_ref()?;
+        let passes = *passes;
+        let found = sent.windows(word.len()).any(|part| part == word.as_bytes());
+        found.then(|| {
+            *trap = None;
+            passes
+        })
+    }
+}
+
 /// A broken connection ends for both.
-async fn carry(mut near: TcpStream, far: SocketAddr, silent: watch::Receiver<bool>) {
+async fn carry(mut near: TcpStream, far: SocketAddr, ear: Ear) {
     if let Ok(mut far) = TcpStream::connect(far).await {
         let (near, far) = (near.split(), far.split());
+        let silent = ear.silent.subscribe();
         tokio::select! {
-            _ = pump(near.0, far.1, silent.clone()) => {}
-            _ = pump(far.0, near.1, silent) => {}
+            _ = pump(near.0, far.1, ear.silent.subscribe(), |sent| ear.sprung(sent), &ear.silent) => {}
+            _ = pump(far.0, near.1, silent, |_| None, &ear.silent) => {}
         }
     }
 }
@@ -121,14 +173,24 @@ async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut silent: watch::Receiver<bool>,
+    sprung: impl Fn(&[u8]) -> Option<Passes>,
+    silence: &watch::Sender<bool>,
 ) -> std::io::Result<()> {
-    let mut bytes = [0; 4096];
+    // A statement is not larger than this, so that a word is never in two pieces.
+    let mut bytes = vec![0; 64 * 1024];
     loop {
         let n = from.read(&mut bytes).await?;
+        let sprung = sprung(&bytes[..n]);
+        if sprung == Some(Passes::Later) {
+            silence.send_replace(true);
+        }
         // A line that is gone ends its pumps.
         let _ = silent.wait_for(|silent| !*silent).await;
         if n == 0 {
             return Ok(());
+        }
+        if sprung == Some(Passes::Yes) {
+            silence.send_replace(true);
         }
         to.write_all(&bytes[..n]).await?;
     }

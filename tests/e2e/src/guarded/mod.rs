@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use caller::{Answer, Ask, Door};
 pub use ledger::{Home, Ledger};
-pub use line::Line;
+pub use line::{Line, Passes};
 pub use shop::{Server, Shop};
 
 /// Where the guard is transactional.

@@ -1,7 +1,7 @@
 //! The database goes away while the server lives.
 
 use counterfoil::Postgres;
-use counterfoil_e2e::guarded::{Answer, Ask, Ledger, Line, Moment, Server, Shop};
+use counterfoil_e2e::guarded::{Answer, Ask, Ledger, Line, Moment, Passes, Server, Shop};
 use counterfoil_e2e::wait;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
@@ -11,6 +11,8 @@ super::tests!(on_servers:
     case_26_transactional_what_cannot_be_completed_has_not_happened,
     case_26_leased_what_cannot_be_recorded_is_answered_and_uncertain,
     case_25_a_database_that_is_silent_lets_nothing_run,
+    case_25_transactional_a_claim_that_is_not_answered_leaves_nothing_behind,
+    case_25_leased_a_claim_that_is_not_answered_leaves_nothing_behind,
     case_26_transactional_a_database_that_falls_silent_takes_effect_once,
     case_26_leased_a_database_that_falls_silent_takes_effect_once,
 );
@@ -130,6 +132,39 @@ async fn case_25_a_database_that_is_silent_lets_nothing_run<D: Ledger>(shop: Sho
         assert_eq!((answer.status, answer.replayed()), (200, false));
     }
     assert_eq!(shop.effects().await.len(), 4);
+}
+
+/// The record was read, and then the database says nothing to the claim, which it may have got or
+/// gets later.
+async fn claim_is_not_answered<D: Ledger>(shop: Shop<D>, ask: impl Fn(&str) -> Ask) {
+    let (server, line) = far_away(&shop).await;
+    assert_eq!(server.door.ask(&ask("before")).await.unwrap().status, 200);
+
+    for (passes, word) in [(Passes::Later, "hush-later"), (Passes::Yes, "hush-now")] {
+        line.silence_at(word, passes);
+        let told = server.door.ask(&ask(word)).await.unwrap();
+        line.silenced().await;
+        let runs = server.door.runs().await;
+        line.speak();
+
+        unavailable(&told);
+        let answer = fetch(&server, &ask(word)).await;
+        assert_eq!((answer.status, answer.replayed()), (200, false), "{word}");
+        assert_eq!(server.door.runs().await, runs + 1, "{word}");
+    }
+    assert_eq!(shop.effects().await.len(), 3);
+}
+
+async fn case_25_transactional_a_claim_that_is_not_answered_leaves_nothing_behind<D: Ledger>(
+    shop: Shop<D>,
+) {
+    claim_is_not_answered(shop, |key| Ask::pay(key)).await;
+}
+
+async fn case_25_leased_a_claim_that_is_not_answered_leaves_nothing_behind<D: Ledger>(
+    shop: Shop<D>,
+) {
+    claim_is_not_answered(shop, |key| Ask::charge(key)).await;
 }
 
 async fn case_26_transactional_a_database_that_falls_silent_takes_effect_once<D: Ledger>(
