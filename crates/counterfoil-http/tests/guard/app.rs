@@ -119,6 +119,12 @@ impl<D: TestDb> App<D> {
         self
     }
 
+    /// Lets go of the transactions that handlers have kept. Answers how many there were.
+    pub(crate) fn let_go(&self) -> usize {
+        let kept = std::mem::take(&mut *self.shared.kept.lock().unwrap());
+        kept.len()
+    }
+
     pub(crate) fn runs(&self) -> usize {
         self.shared.runs.load(Ordering::SeqCst)
     }

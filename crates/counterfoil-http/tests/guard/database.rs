@@ -17,6 +17,9 @@ pub(crate) struct Scratch<D: Database> {
 
 /// What the tests need of a database.
 pub(crate) trait TestDb: Database + Sized {
+    /// Whether a statement that failed leaves a transaction that cannot commit, or a whole one.
+    const A_FAILED_STATEMENT_DOOMS: bool;
+
     fn scratch(connections: u32) -> impl Future<Output = Option<Scratch<Self>>> + Send;
 
     /// The effect that must happen once.
@@ -56,8 +59,10 @@ where
 }
 
 macro_rules! test_db {
-    ($database:ident, $insert:literal, $open:expr) => {
+    ($database:ident, $dooms:literal, $insert:literal, $open:expr) => {
         impl TestDb for counterfoil::$database {
+            const A_FAILED_STATEMENT_DOOMS: bool = $dooms;
+
             async fn scratch(connections: u32) -> Option<Scratch<Self>> {
                 ($open)(connections).await
             }
@@ -108,6 +113,7 @@ fn migrated(result: Result<(), StoreError>) {
 #[cfg(feature = "sqlite")]
 test_db!(
     Sqlite,
+    false,
     "INSERT INTO effects (n) VALUES (?)",
     async |connections| {
         use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
@@ -142,6 +148,7 @@ test_db!(
 #[cfg(feature = "postgres")]
 test_db!(
     Postgres,
+    true,
     "INSERT INTO effects (n) VALUES ($1)",
     async |connections| {
         use sqlx::postgres::{PgPool, PgPoolOptions};
@@ -177,6 +184,7 @@ test_db!(
 #[cfg(feature = "mysql")]
 test_db!(
     MySql,
+    false,
     "INSERT INTO effects (n) VALUES (?)",
     async |connections| {
         use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
