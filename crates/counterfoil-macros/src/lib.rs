@@ -1,8 +1,12 @@
-//! The `#[task]` attribute: a handler that registers itself.
+//! The attributes of Counterfoil.
 //!
 //! # Promise
-//! The function stays as it is and can be called and tested directly. Beside it stands a record
-//! that `Builder::discover_tasks` finds.
+//! `#[task]`: the function stays as it is and can be called and tested directly. Beside it stands a
+//! record that `Builder::discover_tasks` finds.
+//!
+//! `#[guarded]`: the function takes effect once for its key, and says so in what it answers.
+
+mod guarded;
 
 use proc_macro::TokenStream;
 use quote::quote;
@@ -62,6 +66,28 @@ pub fn task(attributes: TokenStream, item: TokenStream) -> TokenStream {
     let attributes = parse_macro_input!(attributes as Attributes);
     let function = parse_macro_input!(item as ItemFn);
     expand(&attributes, &function)
+        .unwrap_or_else(|e| e.to_compile_error())
+        .into()
+}
+
+/// Makes an async function take effect once for its key.
+///
+/// | setting | what it is |
+/// |---|---|
+/// | `guard = …` | a `Guard`, or something that leads to one |
+/// | `key = …` | a `Key`; `?` may be used |
+/// | `payload = …` | what decides whether a repeat asks for the same: anything that is `Serialize` |
+/// | `leased` | leased mode; without it transactional mode |
+///
+/// The settings may use the arguments. The function is written with one argument more, the first
+/// one, which comes from the guard: `tx: &mut Transaction<'static, …>`, or in leased mode
+/// `claim: Claimed`. It answers `Result<T, Failure<E>>`; callers get
+/// `Result<Outcome<T, E>, GuardError>`.
+#[proc_macro_attribute]
+pub fn guarded(settings: TokenStream, item: TokenStream) -> TokenStream {
+    let settings = parse_macro_input!(settings as guarded::Settings);
+    let function = parse_macro_input!(item as ItemFn);
+    guarded::expand(&settings, &function)
         .unwrap_or_else(|e| e.to_compile_error())
         .into()
 }

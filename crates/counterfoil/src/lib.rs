@@ -23,7 +23,7 @@ pub use counterfoil_engine::pipeline as resilience;
 pub use counterfoil_engine::{
     HandlerAnswer, Nudge, OnPark, QueueSpec, Settings, SettingsError, Task, TaskError, TaskOptions,
 };
-pub use counterfoil_macros::task;
+pub use counterfoil_macros::{guarded, task};
 pub use database::Database;
 pub use guard::Guard;
 pub use handle::Counterfoil;

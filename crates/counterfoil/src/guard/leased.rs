@@ -48,8 +48,8 @@ impl<D: Database> Guard<D> {
         Ok(self.warden.enter_leased(key, fingerprint).await?)
     }
 
-    /// Runs something once for its key, in leased mode. A panic, or a caller that goes away in the
-    /// middle, leaves the request uncertain.
+    /// Runs something once for its key, in leased mode. A panic, a caller that goes away in the
+    /// middle, or a business that takes longer than the rules allow leaves the request uncertain.
     pub async fn leased<T, E, F, Fut>(
         &self,
         key: &Key,
@@ -62,8 +62,24 @@ impl<D: Database> Guard<D> {
         F: FnOnce(Claimed) -> Fut,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        let asked = fingerprint(payload)?;
-        let lease = match self.enter_leased(key, &asked).await? {
+        self.leased_asked(key, &fingerprint(payload)?, business)
+            .await
+    }
+
+    #[doc(hidden)]
+    pub async fn leased_asked<T, E, F, Fut>(
+        &self,
+        key: &Key,
+        asked: &Fingerprint,
+        business: F,
+    ) -> Result<Outcome<T, E>, GuardError>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Serialize + DeserializeOwned,
+        F: FnOnce(Claimed) -> Fut,
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        let lease = match self.enter_leased(key, asked).await? {
             Entered::Fresh(lease) => lease,
             Entered::Replay(found) => return instead(Some(found)),
             Entered::InProgress(after) => return Ok(Outcome::InProgress(after)),
@@ -77,7 +93,7 @@ impl<D: Database> Guard<D> {
             attempt: lease.attempt(),
         };
         let context = Context::new(key.clone(), lease.fence(), lease.attempt());
-        let answer = context.scope(business(claimed)).await;
+        let answer = self.limited(context.scope(business(claimed))).await;
         finish(lease, answer).await
     }
 }

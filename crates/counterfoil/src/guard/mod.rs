@@ -12,6 +12,7 @@
 //! # When the database does not answer
 //! The request fails and the business does not run.
 
+mod attribute;
 mod context;
 mod leased;
 mod transactional;
@@ -32,6 +33,9 @@ use sqlx::{Pool, Transaction};
 
 use crate::database::Database;
 
+#[doc(hidden)]
+pub use attribute::asked;
+pub use attribute::{Answer, Guarded};
 pub use context::Context;
 pub use counterfoil_core::guard as core;
 pub use counterfoil_core::guard::{Found, Mode, Record, State, Verdict};
@@ -110,6 +114,21 @@ pub enum Begun<R, T, E> {
     Uncertain,
     /// It may be tried again, after this time.
     Later(Duration),
+}
+
+impl<R, T, E> Begun<R, T, E> {
+    /// The run of a request that runs, or what any other is told.
+    pub fn fresh(self) -> Result<R, Outcome<T, E>> {
+        Err(match self {
+            Begun::Fresh(run) => return Ok(run),
+            Begun::Replay(answer) => Outcome::Replayed(answer),
+            Begun::NotKept => Outcome::NotKept,
+            Begun::InProgress(after) => Outcome::InProgress(after),
+            Begun::Conflict => Outcome::Conflict,
+            Begun::Uncertain => Outcome::Uncertain,
+            Begun::Later(after) => Outcome::Later(after),
+        })
+    }
 }
 
 /// How a request came out.

@@ -104,8 +104,20 @@ impl<D: Database> Guard<D> {
         T: DeserializeOwned,
         E: DeserializeOwned,
     {
-        let asked = fingerprint(payload)?;
-        Ok(match self.enter(key, &asked).await? {
+        self.begin_asked(key, &fingerprint(payload)?).await
+    }
+
+    #[doc(hidden)]
+    pub async fn begin_asked<T, E>(
+        &self,
+        key: &Key,
+        asked: &Fingerprint,
+    ) -> Result<Begun<Run<D, T, E>, T, E>, GuardError>
+    where
+        T: DeserializeOwned,
+        E: DeserializeOwned,
+    {
+        Ok(match self.enter(key, asked).await? {
             Entered::Fresh(open) => Begun::Fresh(Run {
                 open,
                 answers: PhantomData,
