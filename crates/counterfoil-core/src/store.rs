@@ -20,6 +20,8 @@ use crate::mark::Horizon;
 use crate::message::{Aggregate, Message, MessageError, MessageId};
 use crate::row::RawRow;
 
+pub use crate::policy::breaker::{Kept, Remember};
+
 /// The most shards a store may have: a [`ShardSet`] is one machine word.
 pub const MAX_SHARDS: u16 = 64;
 
@@ -606,6 +608,13 @@ pub trait Store: Send + Sync + 'static {
     /// Notes since when nobody answers at the queue's destination, or that somebody does again.
     /// Answers since when it has been so.
     async fn note_unavailable(&self, queue: &str, unavailable: bool) -> Result<Option<Duration>>;
+
+    /// What is remembered of breakers, in no order.
+    async fn breakers(&self) -> Result<Vec<Kept>>;
+
+    /// Remembers one thing about a breaker, and leaves the other as it is: what an operator wants
+    /// is not forgotten because a process tells that its breaker has closed.
+    async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()>;
 
     /// Pauses a queue on behalf of the relay or an operator. Pausing twice keeps the first reason.
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()>;

@@ -15,6 +15,7 @@ use counterfoil_core::{Capabilities, Delivery, Destination, Outcome};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::pipeline::keep::Keeper;
 use crate::pipeline::{Dependency, Registry};
 use crate::relay::{Lease, Relay, Signals, beat, margin};
 use crate::settings::{QueueSpec, Settings, SettingsError};
@@ -167,6 +168,8 @@ impl Engine {
         registry: Registry,
     ) -> Result<Self, StartError> {
         describe_metrics();
+        let mut keeper = Keeper::new(Arc::clone(&store), registry.clone());
+        keeper.sync().await?;
         let nudge = Nudge::default();
         let alone = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = watch::channel(false);
@@ -177,6 +180,7 @@ impl Engine {
                 Arc::clone(&alone),
             )),
             tokio::spawn(sweep(Arc::clone(&store), settings.clone())),
+            tokio::spawn(keeper.run()),
         ];
         let (mut relay, mut heart) = (None, None);
         if !queues.is_empty() {

@@ -15,6 +15,7 @@
 //! joined in its own order: one statement text for any number of rows, rows locked by primary key in
 //! ascending order, and never a scan that would wait for somebody's uncommitted insert.
 
+mod breakers;
 mod classify;
 mod desk;
 mod enqueue;

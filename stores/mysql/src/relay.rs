@@ -9,8 +9,8 @@ use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::schema;
 use counterfoil_core::store::{
-    Enqueued, Fence, Keyed, Read, RelayId, Result, Retention, Settled, Settlement, ShardRef,
-    ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled, Settlement,
+    ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 
 use crate::{MIGRATIONS, MysqlStore, SHARDS, enqueue};
@@ -112,6 +112,14 @@ impl Store for MysqlStore {
         } else {
             self.available(queue).await.map(|()| None)
         }
+    }
+
+    async fn breakers(&self) -> Result<Vec<Kept>> {
+        self.kept_breakers().await
+    }
+
+    async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
+        self.keep_breaker(destination, what).await
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {

@@ -8,6 +8,7 @@
 //! The store has a small pool of its own (so that a busy application cannot starve the relay), one
 //! connection for heartbeats alone, and one for `NOTIFY`.
 
+mod breakers;
 mod classify;
 mod desk;
 

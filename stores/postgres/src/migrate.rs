@@ -28,6 +28,12 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "once",
         sql: include_str!("../migrations/0003_once.sql"),
     },
+    Migration {
+        version: 4,
+        oldest_reader: 1,
+        name: "breakers",
+        sql: include_str!("../migrations/0004_breakers.sql"),
+    },
 ];
 
 const TABLE: &str = "\

@@ -10,8 +10,8 @@ use counterfoil_core::row::RawRow;
 use counterfoil_core::schema;
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{
-    Enqueued, Fence, Keyed, Owned, Park, Read, RelayId, Result, Retention, Retry, Settled,
-    Settlement, ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Kept, Keyed, Owned, Park, Read, RelayId, Remember, Result, Retention, Retry,
+    Settled, Settlement, ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting, Wake, Want,
 };
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{ConnectOptions, Connection, Postgres, Row, Transaction};
@@ -345,6 +345,14 @@ impl Store for PostgresStore {
         .await
         .map_err(classify)?;
         Ok(Some(Duration::from_secs_f64(seconds.max(0.0))))
+    }
+
+    async fn breakers(&self) -> Result<Vec<Kept>> {
+        self.kept_breakers().await
+    }
+
+    async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
+        self.keep_breaker(destination, what).await
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {

@@ -19,6 +19,7 @@
 //! `pool.begin_with("BEGIN IMMEDIATE")`: one that reads first and writes later is refused as soon as
 //! somebody else has written in between.
 
+mod breakers;
 mod classify;
 
 mod desk;

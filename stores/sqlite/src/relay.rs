@@ -9,8 +9,8 @@ use counterfoil_core::row::RawRow;
 use counterfoil_core::schema;
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{
-    Enqueued, Fence, Keyed, Read, RelayId, Result, Retention, Settled, Settlement, ShardRef,
-    ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled, Settlement,
+    ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 
 use crate::desk::note_queue;
@@ -143,6 +143,14 @@ impl Store for SqliteStore {
         .flatten();
         tx.commit().await?;
         Ok(since.map(|ms| Duration::from_millis(ms.max(0).cast_unsigned())))
+    }
+
+    async fn breakers(&self) -> Result<Vec<Kept>> {
+        self.kept_breakers().await
+    }
+
+    async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
+        self.keep_breaker(destination, what).await
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {

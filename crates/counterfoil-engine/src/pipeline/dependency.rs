@@ -106,6 +106,8 @@ pub struct Status {
     pub breaker: State,
     /// What an operator wants of it.
     pub forced: Option<Forced>,
+    /// Who said so last.
+    pub forced_by: Option<String>,
     /// Why the breaker changed last.
     pub cause: Cause,
     /// Milliseconds until the next call can be admitted; absent while an operator holds it open.
@@ -126,6 +128,8 @@ struct Watched {
     breaker: Breaker,
     /// The state that was told last.
     told: State,
+    /// Who has set it by hand last.
+    by: Option<String>,
 }
 
 #[derive(Default)]
@@ -162,6 +166,7 @@ impl Dependency {
             breaker: Shared::new(Watched {
                 breaker: Breaker::new(limits.breaker)?,
                 told: State::Closed,
+                by: None,
             }),
             budget: Shared::new(Budget::new(limits.budget)?),
             places: Shared::new((Bulkhead::new(limits.bulkhead)?, Calls::default())),
@@ -228,19 +233,22 @@ impl Dependency {
     }
 
     /// An operator's word; absent gives the breaker back to the calls.
-    pub fn force(&self, forced: Option<Forced>) {
+    /// `by` is for the record.
+    pub fn force(&self, forced: Option<Forced>, by: &str) {
+        self.breaker.with(|w| w.by = Some(by.to_owned()));
         let changed = self.step(|breaker, _| {
             let changed = breaker.forced() != forced;
             breaker.force(forced);
             changed
         });
         if changed {
-            let word = match forced {
-                Some(Forced::Open) => "open",
-                Some(Forced::Closed) => "closed",
-                None => "automatic",
-            };
-            tracing::warn!(destination = self.name, word, "an operator set the breaker");
+            let word = forced.map_or("auto", Forced::as_str);
+            tracing::warn!(
+                destination = self.name,
+                word,
+                by,
+                "the breaker was set by hand"
+            );
             self.changed.notify_one();
         }
     }
@@ -251,9 +259,10 @@ impl Dependency {
             .with(|w| w.breaker.snapshot(self.now(), Utc::now()))
     }
 
-    /// Goes on where the snapshot was taken.
-    pub fn restore(&self, snapshot: Snapshot) {
+    /// Goes on where the snapshot was taken; `by` has set it by hand last.
+    pub fn restore(&self, snapshot: Snapshot, by: Option<&str>) {
         if !snapshot.is_empty() {
+            self.breaker.with(|w| w.by = by.map(str::to_owned));
             self.step(|breaker, now| breaker.restore(snapshot, now, Utc::now()));
         }
     }
@@ -360,15 +369,17 @@ impl Dependency {
     /// What an operator sees.
     pub fn status(&self) -> Status {
         let now = self.now();
-        let (state, forced, cause, wait) = self.breaker.with(|w| {
+        let (state, forced, forced_by, cause, wait) = self.breaker.with(|w| {
             let b = &w.breaker;
-            (b.state(now), b.forced(), b.cause(), b.wait(now))
+            let by = w.by.clone();
+            (b.state(now), b.forced(), by, b.cause(), b.wait(now))
         });
         let (in_use, waiting) = self.places.with(|(b, _)| (b.in_use(), b.waiting()));
         Status {
             destination: self.name.clone(),
             breaker: state,
             forced,
+            forced_by,
             cause,
             wait_ms: wait.map(|w| u64::try_from(w.as_millis()).unwrap_or(u64::MAX)),
             retries_left: self.retries_left(),

@@ -48,6 +48,7 @@ mod coalesce;
 mod dependency;
 mod error;
 mod http;
+pub(crate) mod keep;
 mod meter;
 mod registry;
 mod retry;

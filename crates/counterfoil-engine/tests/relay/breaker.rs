@@ -7,6 +7,7 @@ use std::time::Duration;
 use counterfoil_core::desk::{Desk, Filter};
 use counterfoil_core::policy::breaker::{Forced, State};
 use counterfoil_core::policy::{Backoff, Ratio, budget};
+use counterfoil_core::store::Store;
 use counterfoil_core::{Code, Outcome};
 use counterfoil_engine::{EngineBuilder, QueueSpec, SettingsError, StartError};
 use counterfoil_testkit::memory::MemoryStore;
@@ -147,7 +148,7 @@ async fn an_operator_holds_a_destination_back_and_lets_it_go_on() {
         .unwrap();
     let destination = engine.registry().get(QUEUE).unwrap();
 
-    destination.force(Some(Forced::Open));
+    destination.force(Some(Forced::Open), "anna");
     enqueue(&store, &[message("a", 1)]).await;
     for n in 1..=20 {
         // Another queue shows that the relay is awake and has looked.
@@ -159,7 +160,7 @@ async fn an_operator_holds_a_destination_back_and_lets_it_go_on() {
     }
     assert!(script.calls().is_empty());
 
-    destination.force(None);
+    destination.force(None, "anna");
     until_empty(&store).await;
     assert_eq!(script.calls().len(), 1);
 }
@@ -242,4 +243,27 @@ async fn limits_that_cannot_be_are_refused_at_the_start() {
         matches!(&error, StartError::Settings(SettingsError::Limits { queue, .. }) if queue == QUEUE),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn what_an_operator_said_holds_after_a_restart() {
+    let store = MemoryStore::new();
+    let script = Script::new(|_| Outcome::Stored);
+    let engine = start(&store, spec(&script)).await;
+    let destination = engine.registry().get(QUEUE).unwrap();
+    destination.force(Some(Forced::Open), "anna");
+    eventually("it is kept", || async {
+        !store.breakers().await.unwrap().is_empty()
+    })
+    .await;
+    engine.stop().await;
+    enqueue(&store, &[message("a", 1)]).await;
+
+    let engine = start(&store, spec(&script)).await;
+
+    let destination = engine.registry().get(QUEUE).unwrap();
+    assert_eq!(destination.status().forced, Some(Forced::Open));
+    assert!(script.calls().is_empty());
+    destination.force(None, "anna");
+    until_empty(&store).await;
 }

@@ -9,8 +9,8 @@ use counterfoil_core::mark::Horizon;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{
-    Enqueued, Fence, Keyed, Read, RelayId, Result, Retention, Settled, Settlement, ShardRef,
-    ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled, Settlement,
+    ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 use tokio::sync::watch;
 
@@ -144,6 +144,27 @@ impl Store for MemoryStore {
         }
         let since = *noted.get_or_insert(now);
         Ok(Some((now - since).to_std().unwrap_or_default()))
+    }
+
+    async fn breakers(&self) -> Result<Vec<Kept>> {
+        Ok(self.lock().breakers.values().cloned().collect())
+    }
+
+    async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
+        let mut state = self.lock();
+        let kept = state.breakers.entry(destination.to_owned()).or_default();
+        kept.destination = destination.to_owned();
+        match what {
+            Remember::Forced { forced, by } => {
+                kept.snapshot.forced = *forced;
+                kept.by = Some(by.clone());
+            }
+            Remember::Open { until, open_for } => {
+                kept.snapshot.open_until = *until;
+                kept.snapshot.open_for = *open_for;
+            }
+        }
+        Ok(())
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use counterfoil_core::desk::Event;
 use counterfoil_core::message::{Aggregate, MAX_NAME, Message, MessageId, Payload};
 use counterfoil_core::row::RowState;
-use counterfoil_core::store::RelayId;
+use counterfoil_core::store::{Kept, RelayId};
 
 /// The number of shards. Small, so that tests of a few messages meet all of them.
 pub(super) const SHARDS: u16 = 8;
@@ -103,6 +103,7 @@ pub(super) struct State {
     pub(super) relays: BTreeMap<RelayId, Member>,
     pub(super) shards: BTreeMap<(String, u16), Ownership>,
     pub(super) queues: BTreeMap<String, Queue>,
+    pub(super) breakers: BTreeMap<String, Kept>,
     next_seq: i64,
     next_tx: u64,
     /// Transactions that have an id and have not ended.
@@ -123,6 +124,7 @@ impl State {
             relays: BTreeMap::new(),
             shards: BTreeMap::new(),
             queues: BTreeMap::new(),
+            breakers: BTreeMap::new(),
             next_seq: 1,
             next_tx: 1,
             open: BTreeSet::new(),

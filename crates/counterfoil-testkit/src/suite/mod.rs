@@ -275,6 +275,8 @@ macro_rules! store_suite {
             a_store_describes_itself,
             migrations_can_be_run_again_and_by_several_at_once,
             an_unavailable_destination_is_remembered,
+            what_is_remembered_of_breakers_outlives_the_process,
+            an_operators_word_and_an_open_breaker_are_kept_apart,
             pausing_twice_keeps_the_first_reason,
             a_queue_tells_who_paused_and_resumed_it,
             a_pause_and_an_outage_are_kept_apart,

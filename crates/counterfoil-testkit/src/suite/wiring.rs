@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use counterfoil_core::store::{MAX_SHARDS, Retention};
+use chrono::DateTime;
+use counterfoil_core::policy::breaker::Forced;
+use counterfoil_core::store::{MAX_SHARDS, Remember, Retention};
 
 use crate::fixture::{Fixture, OTHER, QUEUE, message, messages};
 use crate::harness::Harness;
@@ -63,6 +65,73 @@ pub async fn an_unavailable_destination_is_remembered<H: Harness>(t: Fixture<H>)
     assert_eq!((over, never), (None, None));
     let stats = t.stats().await;
     assert!(stats.iter().all(|s| s.unavailable_since.is_none()));
+}
+
+/// What is remembered of breakers is there for the next process, under any name.
+pub async fn what_is_remembered_of_breakers_outlives_the_process<H: Harness>(t: Fixture<H>) {
+    assert_eq!(t.store.breakers().await.unwrap(), []);
+    let until = DateTime::from_timestamp_millis(1_900_000_000_123).unwrap();
+    let open = Remember::Open {
+        until: Some(until),
+        open_for: Some(Duration::from_millis(4_500)),
+    };
+    let odd = "Straße 'x'; -- \u{1f980}";
+    t.store.remember_breaker(QUEUE, &open).await.unwrap();
+    t.store
+        .remember_breaker(odd, &forced(Some(Forced::Open)))
+        .await
+        .unwrap();
+    t.store
+        .remember_breaker("a", &forced(Some(Forced::Closed)))
+        .await
+        .unwrap();
+    t.store.remember_breaker("A", &forced(None)).await.unwrap();
+
+    let mut kept = t.harness.second_store().await.breakers().await.unwrap();
+
+    kept.sort_by(|a, b| a.destination.cmp(&b.destination));
+    let found = |name: &str| kept.iter().find(|k| k.destination == name).unwrap();
+    assert_eq!(kept.len(), 4, "{kept:?}");
+    assert_eq!(found(QUEUE).snapshot.open_until, Some(until));
+    assert_eq!(
+        found(QUEUE).snapshot.open_for,
+        Some(Duration::from_millis(4_500))
+    );
+    assert_eq!(found(odd).snapshot.forced, Some(Forced::Open));
+    assert_eq!(found(odd).by.as_deref(), Some("anna"));
+    assert_eq!(found("a").snapshot.forced, Some(Forced::Closed));
+    assert_eq!(found("A").snapshot.forced, None);
+}
+
+/// What a process tells about its breaker does not touch what an operator wants, and the other way
+/// round.
+pub async fn an_operators_word_and_an_open_breaker_are_kept_apart<H: Harness>(t: Fixture<H>) {
+    let until = DateTime::from_timestamp_millis(1_900_000_000_000);
+    let open = |until| Remember::Open {
+        until,
+        open_for: None,
+    };
+    let s = &t.store;
+    s.remember_breaker(QUEUE, &forced(Some(Forced::Open)))
+        .await
+        .unwrap();
+    s.remember_breaker(QUEUE, &open(until)).await.unwrap();
+    let both = s.breakers().await.unwrap().remove(0).snapshot;
+    s.remember_breaker(QUEUE, &open(None)).await.unwrap();
+    let word = s.breakers().await.unwrap().remove(0).snapshot;
+    s.remember_breaker(QUEUE, &open(until)).await.unwrap();
+    s.remember_breaker(QUEUE, &forced(None)).await.unwrap();
+    let state = s.breakers().await.unwrap().remove(0).snapshot;
+
+    assert_eq!((both.forced, both.open_until), (Some(Forced::Open), until));
+    assert_eq!((word.forced, word.open_until), (Some(Forced::Open), None));
+    assert_eq!((state.forced, state.open_until), (None, until));
+    assert_eq!(s.breakers().await.unwrap().len(), 1);
+}
+
+fn forced(forced: Option<Forced>) -> Remember {
+    let by = "anna".into();
+    Remember::Forced { forced, by }
 }
 
 /// Who pauses first has said why.

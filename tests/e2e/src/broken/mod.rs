@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{
-    Enqueued, Fence, Keyed, Read, RelayId, Result, Retention, Settled, Settlement, ShardRef,
-    ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled, Settlement,
+    ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 use tokio::sync::watch;
 
@@ -191,6 +191,14 @@ impl Store for BrokenStore {
 
     async fn note_unavailable(&self, queue: &str, unavailable: bool) -> Result<Option<Duration>> {
         self.inner.note_unavailable(queue, unavailable).await
+    }
+
+    async fn breakers(&self) -> Result<Vec<Kept>> {
+        self.inner.breakers().await
+    }
+
+    async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
+        self.inner.remember_breaker(destination, what).await
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {

@@ -13,6 +13,7 @@
 //! - What an operator forces outranks all of this until it is taken back, and survives a restart, as
 //!   an open state does ([`Snapshot`]).
 
+mod kept;
 mod settings;
 mod snapshot;
 #[cfg(test)]
@@ -27,7 +28,8 @@ use super::Moment;
 use super::class::Class;
 use super::window::Window;
 
-pub use settings::{Settings, SettingsError};
+pub use kept::{Kept, Remember};
+pub use settings::{Settings, SettingsError, Slow};
 pub use snapshot::Snapshot;
 
 const BUCKETS: u32 = 10;
@@ -72,6 +74,23 @@ pub enum Forced {
     Open,
     /// Everybody calls.
     Closed,
+}
+
+impl Forced {
+    /// The stored word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Forced::Open => "open",
+            Forced::Closed => "closed",
+        }
+    }
+
+    /// Reads the stored word. Any other is nobody's will.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Forced::Open, Forced::Closed]
+            .into_iter()
+            .find(|forced| forced.as_str() == word)
+    }
 }
 
 /// Why the state changed last.

@@ -207,15 +207,15 @@ async fn an_operator_closes_and_opens_a_dependency() {
     let dependency = dependency(|_| {});
     let client = upstream.behind(&dependency);
 
-    dependency.force(Some(Forced::Open));
+    dependency.force(Some(Forced::Open), "anna");
     let answer = send(&client, get()).await;
     assert_eq!(answer.unwrap_err(), CallError::Open { retry_after: None });
 
     let restarted = self::dependency(|_| {});
-    restarted.restore(dependency.snapshot());
+    restarted.restore(dependency.snapshot(), None);
     assert_eq!(restarted.status().forced, Some(Forced::Open));
 
-    dependency.force(None);
+    dependency.force(None, "anna");
     assert_eq!(status(&send(&client, get()).await), 200);
 }
 

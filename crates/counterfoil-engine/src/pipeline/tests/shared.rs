@@ -84,7 +84,10 @@ async fn a_change_of_a_breaker_wakes_who_listens() {
     let registry = Registry::new();
     let stock = registry.dependency("stock", limits()).unwrap();
 
-    stock.force(Some(counterfoil_core::policy::breaker::Forced::Open));
+    stock.force(
+        Some(counterfoil_core::policy::breaker::Forced::Open),
+        "anna",
+    );
 
     tokio::time::timeout(S, registry.changed()).await.unwrap();
     assert!(tokio::time::timeout(S, registry.changed()).await.is_err());

@@ -1,0 +1,50 @@
+//! What of breakers survives a restart.
+
+use counterfoil_core::store::{Kept, Remember, Result};
+
+use crate::{MysqlStore, classify};
+
+type Row = (
+    Vec<u8>,
+    Option<String>,
+    Option<String>,
+    Option<i64>,
+    Option<i64>,
+);
+
+impl MysqlStore {
+    pub(crate) async fn kept_breakers(&self) -> Result<Vec<Kept>> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT destination, forced, forced_by, open_until, open_for FROM counterfoil_breakers",
+        )
+        .fetch_all(self.pool())
+        .await
+        .map_err(classify)?;
+        let kept = |(destination, forced, by, until, open_for): Row| {
+            let destination = String::from_utf8_lossy(&destination).into_owned();
+            Kept::new(destination, forced.as_deref(), by, until, open_for)
+        };
+        Ok(rows.into_iter().map(kept).collect())
+    }
+
+    pub(crate) async fn keep_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
+        let query = match what {
+            Remember::Forced { forced, by } => sqlx::query(
+                "INSERT INTO counterfoil_breakers (destination, forced, forced_by) VALUES (?, ?, ?)
+                 ON DUPLICATE KEY UPDATE forced = VALUES(forced), forced_by = VALUES(forced_by)",
+            )
+            .bind(destination.as_bytes())
+            .bind(forced.map(|f| f.as_str()))
+            .bind(by.chars().take(255).collect::<String>()),
+            Remember::Open { .. } => sqlx::query(
+                "INSERT INTO counterfoil_breakers (destination, open_until, open_for) VALUES (?, ?, ?)
+                 ON DUPLICATE KEY UPDATE open_until = VALUES(open_until), open_for = VALUES(open_for)",
+            )
+            .bind(destination.as_bytes())
+            .bind(what.open_until())
+            .bind(what.open_for()),
+        };
+        query.execute(self.pool()).await.map_err(classify)?;
+        Ok(())
+    }
+}

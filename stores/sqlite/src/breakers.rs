@@ -1,0 +1,50 @@
+//! What of breakers survives a restart.
+
+use counterfoil_core::store::{Kept, Remember, Result};
+
+use crate::{SqliteStore, classify};
+
+type Row = (
+    String,
+    Option<String>,
+    Option<String>,
+    Option<i64>,
+    Option<i64>,
+);
+
+impl SqliteStore {
+    pub(crate) async fn kept_breakers(&self) -> Result<Vec<Kept>> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT destination, forced, forced_by, open_until, open_for FROM counterfoil_breakers",
+        )
+        .fetch_all(self.reader())
+        .await
+        .map_err(classify)?;
+        let kept = |(destination, forced, by, until, open_for): Row| {
+            Kept::new(destination, forced.as_deref(), by, until, open_for)
+        };
+        Ok(rows.into_iter().map(kept).collect())
+    }
+
+    pub(crate) async fn keep_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
+        let mut tx = self.write().await?;
+        let query = match what {
+            Remember::Forced { forced, by } => sqlx::query(
+                "INSERT INTO counterfoil_breakers (destination, forced, forced_by) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (destination) DO UPDATE SET forced = excluded.forced, forced_by = excluded.forced_by",
+            )
+            .bind(destination)
+            .bind(forced.map(|f| f.as_str()))
+            .bind(by),
+            Remember::Open { .. } => sqlx::query(
+                "INSERT INTO counterfoil_breakers (destination, open_until, open_for) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (destination) DO UPDATE SET open_until = excluded.open_until, open_for = excluded.open_for",
+            )
+            .bind(destination)
+            .bind(what.open_until())
+            .bind(what.open_for()),
+        };
+        query.execute(&mut *tx).await.map_err(classify)?;
+        tx.commit().await
+    }
+}
