@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+use counterfoil_core::policy::Ratio;
 
 /// Messages that commit with your data, and a relay that delivers them.
 #[derive(Debug, Parser)]
@@ -137,6 +138,16 @@ pub(crate) enum Command {
     /// Requests and what is remembered of them
     #[command(subcommand)]
     Guard(Guard),
+    /// Breakers and retry budgets: what they do, and what they would do
+    #[command(after_help = "Without a subcommand: list.")]
+    Policies {
+        #[command(subcommand)]
+        what: Option<Policies>,
+        #[command(flatten)]
+        reach: Reach,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Say in one sentence why a message has not arrived
     #[command(after_help = "Example:\n  counterfoil explain 0198c0de-0000-7000-8000-000000000001")]
     Explain(One),
@@ -566,4 +577,95 @@ pub(crate) struct Bench {
     pub(crate) rate: u32,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// Which server is asked.
+#[derive(Debug, Clone, Group)]
+pub(crate) struct Reach {
+    /// The server [default: `listen` of the configuration]
+    #[arg(long, value_name = "URL", env = "COUNTERFOIL_SERVER")]
+    pub(crate) server: Option<String>,
+    /// Its token [default: the first one of the configuration]
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "COUNTERFOIL_TOKEN",
+        hide_env_values = true
+    )]
+    pub(crate) token: Option<String>,
+}
+
+/// Sets a breaker by hand.
+#[derive(Debug, Group)]
+pub(crate) struct Setting {
+    /// The destination, as `policies list` names it
+    pub(crate) destination: String,
+    #[command(flatten)]
+    pub(crate) operator: Operator,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `policies`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policies {
+    /// The breakers and budgets of a running server
+    #[command(after_help = "Example:\n  counterfoil policies list --json")]
+    List {
+        #[command(flatten)]
+        reach: Reach,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Open a breaker: nobody calls the destination, its messages wait
+    #[command(after_help = "Holds after a restart, too, until `policies auto`.\n\n\
+                      Example:\n  counterfoil policies open billing --by anna")]
+    Open(Setting),
+    /// Close a breaker: the destination is called whatever comes of it
+    #[command(after_help = "Holds after a restart, too, until `policies auto`.\n\n\
+                      Example:\n  counterfoil policies close billing --by anna")]
+    Close(Setting),
+    /// Let a breaker decide by itself again
+    #[command(after_help = "Example:\n  counterfoil policies auto billing --by anna")]
+    Auto(Setting),
+    /// Simulate an outage: how much load do retries add?
+    #[command(
+        after_help = "Changes nothing and asks nobody: the same options give the same figures.\n\n\
+                      Example:\n  counterfoil policies simulate --rate 200 --outage 30s --ratio 0.05"
+    )]
+    Simulate(Simulate),
+}
+
+/// `policies simulate`
+#[derive(Debug, Group)]
+pub(crate) struct Simulate {
+    /// Requests per second, 1 to 10,000
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rate: u32,
+    /// How long every call fails, at most 10m
+    #[arg(long, default_value = "60s", value_parser = outage)]
+    pub(crate) outage: Duration,
+    /// The ratio of the budget: retries for each success, 0 to 1
+    #[arg(long, default_value = "0.1", value_parser = ratio)]
+    pub(crate) ratio: Ratio,
+    /// Decides the jitter
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+fn outage(text: &str) -> Result<Duration, String> {
+    let outage: Duration = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    if outage > Duration::from_secs(600) {
+        return Err("at most 10m".into());
+    }
+    Ok(outage)
+}
+
+fn ratio(text: &str) -> Result<Ratio, String> {
+    let number: f64 = text.parse().map_err(|_| "a number between 0 and 1")?;
+    Ratio::new(number).map_err(|e| e.to_string())
 }

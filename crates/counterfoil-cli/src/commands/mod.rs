@@ -12,14 +12,16 @@ mod guard;
 mod migrate;
 mod outbox;
 mod parked;
+mod policies;
 mod queue;
+mod server;
 mod show;
 
 use std::sync::Arc;
 
 use clap::CommandFactory as _;
 
-use crate::args::{Args, Command, Dialect, Global, Guard};
+use crate::args::{Args, Command, Dialect, Global, Guard, Policies};
 use crate::config::Loaded;
 use crate::database::{Outbox, Place, guard_table};
 use crate::failure::Result;
@@ -55,6 +57,14 @@ pub(crate) async fn run(global: &Global, command: Command) -> Result {
             print::line(guard_table(dialect, &name)?.trim_end())
         }
         Command::Guard(what) => look(global, async |outbox| guard::run(outbox, what).await).await,
+        Command::Policies {
+            what,
+            reach,
+            output,
+        } => {
+            let what = what.unwrap_or(Policies::List { reach, output });
+            policies::run(global, what).await
+        }
         Command::Explain(args) => look(global, async |desk| explain::run(desk, &args).await).await,
         Command::Audit(args) => look(global, async |desk| audit::run(desk, &args).await).await,
     }

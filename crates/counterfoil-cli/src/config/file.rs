@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use counterfoil_core::policy::Backoff;
+use counterfoil_engine::QueueSpec;
 use counterfoil_core::store::Retention;
 use counterfoil_engine::Settings as Engine;
 use serde::Deserialize;
@@ -183,11 +184,28 @@ pub(crate) struct Webhook {
     pub(crate) backoff_base: Span,
     /// The longest wait of all.
     pub(crate) backoff_cap: Span,
+    /// Failures in a row that open the breaker; zero: never for that.
+    pub(crate) breaker_failures: u32,
+    /// The share of failures that opens it.
+    pub(crate) breaker_ratio: f64,
+    /// With fewer calls the share says nothing.
+    pub(crate) breaker_min_calls: u32,
+    /// How long it is open before the first probe.
+    pub(crate) breaker_open: Span,
+    /// The longest time between two probes.
+    pub(crate) breaker_open_cap: Span,
+    /// Retries in a minute, for each delivery that succeeded.
+    pub(crate) retry_ratio: f64,
+    /// Retries in a minute without any success.
+    pub(crate) retry_floor: u64,
+    /// The most retries in a minute.
+    pub(crate) retry_cap: u64,
 }
 
 impl Default for Webhook {
     fn default() -> Self {
         let backoff = Backoff::DEFAULT;
+        let (breaker, budget) = (QueueSpec::BREAKER, QueueSpec::BUDGET);
         Self {
             r#type: "webhook".into(),
             url: None,
@@ -205,6 +223,14 @@ impl Default for Webhook {
             // The ceiling after one failure is the base, after very many it is the cap.
             backoff_base: Span(backoff.ceiling(1)),
             backoff_cap: Span(backoff.ceiling(u32::MAX)),
+            breaker_failures: breaker.consecutive.unwrap_or(0),
+            breaker_ratio: breaker.failure_ratio.as_f64(),
+            breaker_min_calls: breaker.min_calls,
+            breaker_open: Span(breaker.open_for),
+            breaker_open_cap: Span(breaker.open_cap),
+            retry_ratio: budget.ratio.as_f64(),
+            retry_floor: budget.floor,
+            retry_cap: budget.cap,
         }
     }
 }

@@ -89,6 +89,29 @@ impl Loaded {
         self.database_key("url", self.file.database.url.as_ref())
     }
 
+    /// Where a program on this machine reaches the server.
+    pub(crate) fn reachable(&self) -> String {
+        let listen = &self.file.server.listen;
+        match listen.parse::<std::net::SocketAddr>() {
+            Ok(mut address) if address.ip().is_unspecified() => {
+                address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+                address.to_string()
+            }
+            _ => listen.clone(),
+        }
+    }
+
+    /// A token that the server accepts.
+    pub(crate) fn first_token(&self) -> Result<Option<String>> {
+        let Some(token) = self.file.server.tokens.first() else {
+            return Ok(None);
+        };
+        let resolved = token.resolve(&self.directory());
+        let text = resolved.map_err(|e| Failure::config(format!("`tokens` in [server]: {e}")))?;
+        // A file may hold several.
+        Ok(text.lines().next().map(|line| line.trim().to_owned()))
+    }
+
     /// Where the file says to listen for other processes' commits.
     pub(crate) fn listen_url(&self) -> Result<Option<String>> {
         self.database_key("listen-url", self.file.database.listen_url.as_ref())

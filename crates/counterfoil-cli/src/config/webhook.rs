@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use counterfoil_core::policy::backoff::{Backoff, BackoffError};
+use counterfoil_core::policy::ratio::{Ratio, RatioError};
+use counterfoil_core::policy::{breaker, budget};
 use counterfoil_engine::{OnPark, QueueSpec};
 use counterfoil_webhook::{Secret, Settings, SettingsError, WebhookDestination};
 
@@ -17,9 +19,13 @@ pub(super) fn queue(
 ) -> Option<QueueSpec> {
     // Both are asked, so that what is wrong with one does not hide the other.
     let backoff = backoff(name, section, judge);
+    let breaker = breaker(name, section, judge);
+    let budget = budget(name, section, judge);
     let destination = destination(name, section, judge);
     Some(QueueSpec {
         backoff: backoff?,
+        breaker: breaker?,
+        budget: budget?,
         on_park: match section.on_park {
             file::OnPark::Hold => OnPark::Hold,
             file::OnPark::Skip => OnPark::Skip,
@@ -39,9 +45,56 @@ fn backoff(name: &str, section: &file::Webhook, judge: &mut Judge<'_>) -> Option
         BackoffError::CapBelowBase { .. } => "backoff-cap",
         BackoffError::NoAttempts => "max-attempts",
     };
+    wrong(name, key, &error, judge);
+    None
+}
+
+fn ratio(name: &str, key: &str, value: f64, judge: &mut Judge<'_>) -> Option<Ratio> {
+    let refuse = |error: RatioError| wrong(name, key, &error, judge);
+    Ratio::new(value).map_err(refuse).ok()
+}
+
+fn breaker(
+    name: &str,
+    section: &file::Webhook,
+    judge: &mut Judge<'_>,
+) -> Option<breaker::Settings> {
+    let settings = breaker::Settings {
+        consecutive: Some(section.breaker_failures).filter(|n| *n > 0),
+        failure_ratio: ratio(name, "breaker-ratio", section.breaker_ratio, judge)?,
+        min_calls: section.breaker_min_calls,
+        open_for: section.breaker_open.0,
+        open_cap: section.breaker_open_cap.0,
+        ..QueueSpec::BREAKER
+    };
+    let Err(error) = settings.validate() else {
+        return Some(settings);
+    };
+    let key = match error {
+        breaker::SettingsError::Zero("min-calls") => "breaker-min-calls",
+        breaker::SettingsError::Zero(_) => "breaker-open",
+        breaker::SettingsError::Always(_) => "breaker-ratio",
+        breaker::SettingsError::CapBelowOpen { .. } => "breaker-open-cap",
+    };
+    wrong(name, key, &error, judge);
+    None
+}
+
+fn budget(name: &str, section: &file::Webhook, judge: &mut Judge<'_>) -> Option<budget::Limits> {
+    let limits = budget::Limits {
+        ratio: ratio(name, "retry-ratio", section.retry_ratio, judge)?,
+        floor: section.retry_floor,
+        cap: section.retry_cap,
+        ..QueueSpec::BUDGET
+    };
+    let refuse = |error: budget::LimitsError| wrong(name, "retry-cap", &error, judge);
+    limits.validate().map_err(refuse).ok()?;
+    Some(limits)
+}
+
+fn wrong(name: &str, key: &str, error: &dyn std::fmt::Display, judge: &mut Judge<'_>) {
     let path = format!("destination.{name}.{key}");
     judge.refuse(&path, format!("`{key}` in [destination.{name}]: {error}"));
-    None
 }
 
 fn destination(
@@ -148,5 +201,55 @@ fn explain(name: &str, error: &SettingsError) -> (&'static str, String) {
         SettingsError::ExtraCa(_) => ("extra-ca", here(error.to_string())),
         SettingsError::NoSecret => ("secrets", here(error.to_string())),
         _ => ("type", here(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::read::read;
+    use super::super::settings::validate;
+
+    const HOOK: &str = "type = \"webhook\"\nurl = \"https://example.com/\"\nunsigned = true\n";
+
+    #[test]
+    fn breakers_and_budgets_that_cannot_be_are_refused_by_their_key() {
+        for (key, value) in [
+            ("breaker-ratio", "0.0"),
+            ("breaker-ratio", "1.1"),
+            ("breaker-ratio", "nan"),
+            ("breaker-min-calls", "0"),
+            ("breaker-open", "\"0s\""),
+            ("breaker-open-cap", "\"1ms\""),
+            ("retry-ratio", "-0.1"),
+            ("retry-cap", "999"),
+        ] {
+            let reading = read(&format!("[destination.a]\n{HOOK}{key} = {value}\n"));
+            assert_eq!(reading.problems, []);
+
+            let problems = validate(&reading.file, &reading.lines, Path::new(""))
+                .err()
+                .unwrap_or_default();
+
+            assert_eq!(problems.len(), 1, "{key} = {value}: {problems:?}");
+            assert_eq!(problems[0].line, Some(5), "{key}");
+            assert!(problems[0].text.starts_with(&format!("`{key}`")), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_configured_reaches_the_queue() {
+        let text = format!(
+            "[destination.a]\n{HOOK}breaker-failures = 0\nbreaker-min-calls = 7\nretry-cap = 2000\n"
+        );
+        let reading = read(&text);
+
+        let settings = validate(&reading.file, &reading.lines, Path::new("")).ok();
+
+        let queue = &settings.unwrap().queues[0];
+        assert_eq!(queue.breaker.consecutive, None);
+        assert_eq!(queue.breaker.min_calls, 7);
+        assert_eq!(queue.budget.cap, 2_000);
     }
 }

@@ -12,8 +12,9 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use counterfoil_engine::Nudge;
+use counterfoil_engine::pipeline::Registry;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -26,7 +27,7 @@ use super::body::Room;
 use super::patient::Patient;
 use super::problem::Problem;
 use super::ready::Ready;
-use super::{access, messages};
+use super::{access, messages, policies};
 use crate::config::Tokens;
 use crate::database::Outbox;
 
@@ -44,6 +45,7 @@ const GOODBYE: Duration = Duration::from_secs(5);
 pub(super) struct App {
     pub(super) outbox: Arc<dyn Outbox>,
     pub(super) nudge: Nudge,
+    pub(super) registry: Registry,
     pub(super) tokens: Tokens,
     pub(super) ready: Arc<Ready>,
     pub(super) metrics: PrometheusHandle,
@@ -55,6 +57,8 @@ fn router(app: App) -> Router {
         .route("/metrics", get(metrics))
         .route("/v1/messages", post(messages::post))
         .route("/v1/messages/{id}", get(messages::get))
+        .route("/v1/policies", get(policies::list))
+        .route("/v1/policies/{destination}", put(policies::set))
         .route_layer(axum::middleware::from_fn_with_state(
             app.clone(),
             access::check,
@@ -76,6 +80,7 @@ async fn ready(State(app): State<App>) -> Response {
 }
 
 async fn metrics(State(app): State<App>) -> impl IntoResponse {
+    app.registry.measure();
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], app.metrics.render())
 }

@@ -14,6 +14,7 @@ mod http;
 mod incoming;
 mod messages;
 mod patient;
+mod policies;
 mod problem;
 mod ready;
 pub(crate) mod signal;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use counterfoil_core::guard::Rules;
 use counterfoil_engine::guard::reconcile::Reconcile;
+use counterfoil_engine::pipeline::Registry;
 use counterfoil_engine::{Engine, EngineBuilder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
@@ -70,6 +72,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         )),
         outbox: Arc::clone(&outbox),
         nudge: engine.nudge(),
+        registry: engine.registry().clone(),
         tokens: settings.tokens,
         metrics,
         room: body::Room::default(),
@@ -106,6 +109,7 @@ pub(crate) async fn beside(
         ready: Arc::new(Ready::new(Arc::clone(&outbox), Vec::new(), label)),
         outbox,
         nudge,
+        registry: Registry::new(),
         tokens: Tokens::default(),
         metrics,
         room: body::Room::default(),

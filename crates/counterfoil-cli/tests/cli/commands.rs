@@ -33,6 +33,11 @@ fn every_command_has_an_example() {
         "guard reconcile",
         "guard stats",
         "guard table",
+        "policies list",
+        "policies open",
+        "policies close",
+        "policies auto",
+        "policies simulate",
         "explain",
         "audit",
         "bench",
@@ -45,6 +50,23 @@ fn every_command_has_an_example() {
             help.contains(&format!("\n  counterfoil {command}")),
             "{command}: {help}"
         );
+    }
+}
+
+#[test]
+fn the_book_shows_what_the_simulation_prints() {
+    let home = Home::sqlite();
+
+    let table = home.ok(&["policies", "simulate"]);
+
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/book/retries.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(table.trim_end()), "{table}");
+    let other = home.ok(&["policies", "simulate", "--rate", "100", "--seed", "2"]);
+    assert_ne!(table, other);
+    for wrong in [["--ratio", "1.5"], ["--rate", "0"], ["--outage", "11m"]] {
+        let done = home.run(&[&["policies", "simulate"], &wrong[..]].concat());
+        assert_eq!(done.code, Some(2), "{wrong:?}");
     }
 }
 
