@@ -17,8 +17,12 @@ pub(super) fn run(global: &Global, what: &Config) -> Result {
                 Some(path) => path.display().to_string(),
                 None => "no counterfoil.toml here, so the defaults hold".into(),
             };
+            let gateway = match &settings.gateway {
+                Some(gateway) => format!(", routes of the gateway: {}", gateway.routes.len()),
+                None => String::new(),
+            };
             print::line(&format!(
-                "ok: {file} (destinations: {destinations}, routes: {routes})"
+                "ok: {file} (destinations: {destinations}, routes: {routes}{gateway})"
             ))
         }
     }

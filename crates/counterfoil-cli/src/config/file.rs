@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 
 use counterfoil_core::policy::Backoff;
-use counterfoil_engine::QueueSpec;
 use counterfoil_core::store::Retention;
+use counterfoil_engine::QueueSpec;
 use counterfoil_engine::Settings as Engine;
 use serde::Deserialize;
 
+use super::gateway::file::{Gateway, GatewayRoute, Upstream};
 use super::value::{KeepSent, Pointed, Span};
 
 /// The whole file.
@@ -27,6 +28,12 @@ pub(crate) struct File {
     pub(crate) routes: Vec<Route>,
     /// `[destination.NAME]`, by name.
     pub(crate) destinations: BTreeMap<String, Destination>,
+    /// `[gateway]`, where there is one.
+    pub(crate) gateway: Option<Gateway>,
+    /// `[[gateway.route]]`
+    pub(crate) gateway_routes: Vec<GatewayRoute>,
+    /// `[upstream.NAME]`, by name.
+    pub(crate) upstreams: BTreeMap<String, Upstream>,
 }
 
 /// `[database]`

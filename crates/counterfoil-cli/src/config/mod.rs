@@ -5,6 +5,7 @@
 //! commented default file is the defaults: a test holds the two together.
 
 mod file;
+mod gateway;
 mod nearest;
 mod read;
 mod settings;
@@ -13,6 +14,7 @@ mod webhook;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use gateway::Gateway;
 pub(crate) use settings::{Settings, Tokens};
 pub(crate) use value::shown;
 
@@ -157,6 +159,7 @@ impl Loaded {
 mod tests {
     use super::*;
     use file::{Destination, Webhook};
+    use gateway::file::{Gateway, GatewayRoute, Upstream};
 
     #[test]
     fn the_default_file_is_the_defaults() {
@@ -191,5 +194,41 @@ mod tests {
         };
         assert_eq!(*shown, defaults);
         assert_eq!(reading.file.routes.len(), 1);
+        let gateway = reading.file.gateway.as_ref().unwrap();
+        let defaults = Gateway {
+            replay_cache: gateway.replay_cache,
+            ..Gateway::default()
+        };
+        assert_eq!(*gateway, defaults);
+        let route = &reading.file.gateway_routes[0];
+        let defaults = GatewayRoute {
+            host: route.host.clone(),
+            upstream: route.upstream.clone(),
+            caller: route.caller.clone(),
+            business_type: route.business_type.clone(),
+            probe: route.probe.clone(),
+            ..GatewayRoute::default()
+        };
+        assert_eq!(*route, defaults);
+        let upstream = &reading.file.upstreams["shop"];
+        let defaults = Upstream {
+            url: upstream.url.clone(),
+            ..Upstream::default()
+        };
+        assert_eq!(*upstream, defaults);
+    }
+
+    #[test]
+    fn every_key_of_a_gateway_is_shown_in_the_default_file() {
+        let shown = |key: &str| DEFAULT_FILE.contains(&format!("\n#{key} = "));
+        for keys in [
+            read::fields_of::<Gateway>(),
+            read::fields_of::<GatewayRoute>(),
+            read::fields_of::<Upstream>(),
+        ] {
+            for key in keys {
+                assert!(shown(key), "{key}");
+            }
+        }
     }
 }

@@ -74,7 +74,15 @@ struct Reader<'i> {
     out: Reading,
 }
 
-const SECTIONS: [&str; 5] = ["database", "server", "relay", "route", "destination"];
+const SECTIONS: [&str; 7] = [
+    "database",
+    "server",
+    "relay",
+    "route",
+    "destination",
+    "gateway",
+    "upstream",
+];
 
 impl<'i> Reader<'i> {
     fn file(&mut self, document: DeTable<'i>) {
@@ -87,6 +95,8 @@ impl<'i> Reader<'i> {
                 "relay" => self.out.file.relay = self.section(&name, "[relay]", value),
                 "route" => self.routes(value),
                 "destination" => self.destinations(value),
+                "gateway" => self.gateway(value),
+                "upstream" => self.upstreams(value),
                 _ => {
                     let hint = hint(&name, SECTIONS);
                     self.problem(Some(key.span()), &format!("unknown section `{name}`{hint}"));
@@ -105,6 +115,52 @@ impl<'i> Reader<'i> {
             self.note(&path, rule.span().start);
             let route = self.section(&path, "[[route]]", rule);
             self.out.file.routes.push(route);
+        }
+    }
+
+    fn gateway(&mut self, value: Spanned<DeValue<'i>>) {
+        let span = value.span();
+        let DeValue::Table(table) = value.into_inner() else {
+            return self.problem(Some(span), "[gateway] is a section, not a value");
+        };
+        let mut rest = DeTable::default();
+        for (key, value) in table {
+            match key.get_ref().as_ref() {
+                "route" => self.gateway_routes(value),
+                _ => {
+                    rest.insert(key, value);
+                }
+            }
+        }
+        let rest = Spanned::new(span, DeValue::Table(rest));
+        self.out.file.gateway = Some(self.section("gateway", "[gateway]", rest));
+    }
+
+    fn gateway_routes(&mut self, value: Spanned<DeValue<'i>>) {
+        let span = value.span();
+        let DeValue::Array(routes) = value.into_inner() else {
+            let text = "routes of the gateway are written as [[gateway.route]]";
+            return self.problem(Some(span), text);
+        };
+        for (i, route) in routes.into_iter().enumerate() {
+            let path = format!("gateway.route.{i}");
+            self.note(&path, route.span().start);
+            let route = self.section(&path, "[[gateway.route]]", route);
+            self.out.file.gateway_routes.push(route);
+        }
+    }
+
+    fn upstreams(&mut self, value: Spanned<DeValue<'i>>) {
+        let span = value.span();
+        let DeValue::Table(all) = value.into_inner() else {
+            return self.problem(Some(span), "upstreams are written as [upstream.NAME]");
+        };
+        for (key, value) in all {
+            let name = key.get_ref().to_string();
+            let path = format!("upstream.{name}");
+            self.note(&path, key.span().start);
+            let upstream = self.section(&path, &format!("[{path}]"), value);
+            self.out.file.upstreams.insert(name, upstream);
         }
     }
 
@@ -242,7 +298,7 @@ fn covers(value: &Spanned<DeValue<'_>>, at: &Range<usize>) -> bool {
 }
 
 /// The keys of a section: what its struct asks serde for.
-fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
+pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
     // The question is asked and never answered.
     let _ = T::deserialize(Asked(&mut fields));

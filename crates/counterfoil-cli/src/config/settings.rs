@@ -15,6 +15,7 @@ use counterfoil_engine::{QueueSpec, Settings as Engine};
 use subtle::ConstantTimeEq;
 
 use super::file::{Destination, File, Relay};
+use super::gateway::{self, Gateway};
 use super::nearest::hint;
 use super::read::{Lines, Problem};
 use super::value::{Pointed, shown};
@@ -37,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) queues: Vec<QueueSpec>,
     /// Which events go where.
     pub(crate) routes: Routes,
+    /// The gateway, where there is one.
+    pub(crate) gateway: Option<Gateway>,
 }
 
 /// The tokens that are accepted.
@@ -76,6 +79,11 @@ impl Judge<'_> {
         });
     }
 
+    /// The line of a key.
+    pub(super) fn line(&self, path: &str) -> Option<usize> {
+        self.lines.of(path)
+    }
+
     /// The text that a value stands for or points at.
     pub(super) fn resolve(&mut self, path: &str, shown: &str, value: &Pointed) -> Option<String> {
         value
@@ -101,6 +109,7 @@ pub(super) fn validate(
     let engine = engine(file, &mut judge);
     let queues = queues(file, engine.lease, &mut judge);
     let routes = routes(file, &mut judge);
+    let gateway = gateway::gateway(file, &mut judge);
     match judge.problems.is_empty() {
         true => Ok(Settings {
             listen,
@@ -108,22 +117,30 @@ pub(super) fn validate(
             engine,
             queues,
             routes,
+            gateway,
         }),
         false => Err(judge.problems),
     }
 }
 
-fn listen(file: &File, tokens: &Tokens, judge: &mut Judge<'_>) -> SocketAddr {
-    let text = file.server.listen.trim();
-    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+/// Reads an address to listen on.
+pub(super) fn address(path: &str, text: &str, judge: &mut Judge<'_>) -> Option<SocketAddr> {
+    let text = text.trim();
     let numeric = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
         None => text.to_owned(),
     };
-    let Ok(address) = numeric.parse::<SocketAddr>() else {
+    let address = numeric.parse::<SocketAddr>().ok();
+    if address.is_none() {
         let text = format!("cannot listen on `{text}`: write an address such as 127.0.0.1:7070");
-        judge.refuse("server.listen", text);
-        return local;
+        judge.refuse(path, text);
+    }
+    address
+}
+
+fn listen(file: &File, tokens: &Tokens, judge: &mut Judge<'_>) -> SocketAddr {
+    let Some(address) = address("server.listen", &file.server.listen, judge) else {
+        return SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     };
     if !address.ip().is_loopback() && tokens.is_empty() && file.server.tokens.is_empty() {
         let text = format!(

@@ -14,6 +14,10 @@ pub(crate) struct Span(pub(crate) Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeepSent(pub(crate) Option<Duration>);
 
+/// A number of bytes: `65536`, `"64 MB"`, `"1 MiB"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) usize);
+
 /// A text that is written in the file, or that the file only points at: `env:NAME`, `file:PATH`.
 #[derive(Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(transparent)]
@@ -28,6 +32,47 @@ impl<'de> Deserialize<'de> for Span {
 impl<'de> Deserialize<'de> for KeepSent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(KeepVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = Size;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of bytes, or a size such as \"64 MB\" or \"1 MiB\"")
+    }
+
+    fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
+        usize::try_from(bytes)
+            .map(Size)
+            .map_err(|_| E::invalid_value(de::Unexpected::Signed(bytes), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+        let digits = text.find(|c: char| !c.is_ascii_digit());
+        let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+        let unit: Option<usize> = match unit.trim() {
+            "" | "B" => Some(1),
+            "kB" | "KB" => Some(1_000),
+            "MB" => Some(1_000_000),
+            "GB" => Some(1_000_000_000),
+            "KiB" => Some(1 << 10),
+            "MiB" => Some(1 << 20),
+            "GiB" => Some(1 << 30),
+            _ => None,
+        };
+        let size = number.parse::<usize>().ok().zip(unit);
+        size.and_then(|(number, unit)| number.checked_mul(unit))
+            .map(Size)
+            .ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
     }
 }
 
@@ -103,6 +148,25 @@ pub(crate) fn shown(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_units_or_are_bytes() {
+        let size = |text: &str| SizeVisitor.visit_str::<de::value::Error>(text).map(|s| s.0);
+
+        assert_eq!(size("64 MB").unwrap(), 64_000_000);
+        assert_eq!(size("1MiB").unwrap(), 1 << 20);
+        assert_eq!(size("7").unwrap(), 7);
+        for wrong in [
+            "",
+            "MB",
+            "1 mile",
+            "-1",
+            "99999999999999999999",
+            "99999999999999999 GB",
+        ] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_text_is_found_where_it_points() {

@@ -14,17 +14,18 @@ pub(super) fn print(
     settings: &Settings,
     address: SocketAddr,
     file: Option<&Path>,
+    gateway: Option<&[String]>,
 ) -> Result {
     print::line(&format!("counterfoil {}", env!("CARGO_PKG_VERSION")))?;
     let file = file.map_or("defaults".into(), |file| file.display().to_string());
-    let mut rows = vec![
-        ("config", file),
-        ("database", outbox.describe()),
-        (
-            "listening",
-            format!("http://{address}  (/healthz /readyz /metrics /v1/messages)"),
-        ),
-    ];
+    let mut rows = vec![("config", file), ("database", outbox.describe())];
+    for line in gateway.unwrap_or_default() {
+        rows.push(("gateway", line.clone()));
+    }
+    rows.push((
+        "listening",
+        format!("http://{address}  (/healthz /readyz /metrics /v1/messages)"),
+    ));
     for queue in &settings.queues {
         rows.push((
             "serving",
@@ -37,7 +38,7 @@ pub(super) fn print(
             format!("{} → {}", route.events, route.queues.join(", ")),
         ));
     }
-    if settings.queues.is_empty() {
+    if settings.queues.is_empty() && gateway.is_none() {
         let hint = "nothing yet: messages wait until a destination is configured; see \
                     `counterfoil config default`";
         rows.push(("serving", hint.into()));

@@ -13,6 +13,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
+use counterfoil_core::guard::Records;
 use counterfoil_engine::Nudge;
 use counterfoil_engine::pipeline::Registry;
 use hyper::server::conn::http1;
@@ -27,7 +28,7 @@ use super::body::Room;
 use super::patient::Patient;
 use super::problem::Problem;
 use super::ready::Ready;
-use super::{access, messages, policies};
+use super::{access, messages, policies, requests};
 use crate::config::Tokens;
 use crate::database::Outbox;
 
@@ -44,6 +45,7 @@ const GOODBYE: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct App {
     pub(super) outbox: Arc<dyn Outbox>,
+    pub(super) records: Arc<dyn Records>,
     pub(super) nudge: Nudge,
     pub(super) registry: Registry,
     pub(super) tokens: Tokens,
@@ -59,6 +61,7 @@ fn router(app: App) -> Router {
         .route("/v1/messages/{id}", get(messages::get))
         .route("/v1/policies", get(policies::list))
         .route("/v1/policies/{destination}", put(policies::set))
+        .route("/v1/requests/{business_type}/{key}", get(requests::get))
         .route_layer(axum::middleware::from_fn_with_state(
             app.clone(),
             access::check,

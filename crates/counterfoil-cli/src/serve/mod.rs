@@ -1,4 +1,4 @@
-//! `serve`: the relay and the API until stopped.
+//! `serve`: the relay, the API and the gateway until stopped.
 //!
 //! # Promise
 //! It starts whole or not at all: configuration, port, database and schema are checked in this
@@ -9,6 +9,7 @@
 mod access;
 mod banner;
 mod body;
+mod gateway;
 mod gauges;
 mod http;
 mod incoming;
@@ -17,12 +18,13 @@ mod patient;
 mod policies;
 mod problem;
 mod ready;
+mod requests;
 pub(crate) mod signal;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use counterfoil_core::guard::Rules;
+use counterfoil_core::guard::{Records, Rules};
 use counterfoil_engine::guard::reconcile::Reconcile;
 use counterfoil_engine::pipeline::Registry;
 use counterfoil_engine::{Engine, EngineBuilder};
@@ -44,10 +46,14 @@ const TEND: std::time::Duration = std::time::Duration::from_secs(60);
 /// Starts, waits for a signal, stops.
 pub(crate) async fn run(global: &Global, args: Serve) -> Result {
     let signals = Signals::listen()?;
-    let (loaded, settings) = Loaded::check(global.config.as_deref(), args.listen)?;
+    let (loaded, mut settings) = Loaded::check(global.config.as_deref(), args.listen.clone())?;
     let place = Place::find(global, &loaded)?;
     let listener = bind(settings.listen).await?;
     let address = listener.local_addr()?;
+    let gateway = match settings.gateway.take() {
+        Some(gateway) => Some(gateway::bind(gateway).await?),
+        None => None,
+    };
     let metrics = install_metrics()?;
     let outbox = place.open()?;
     let engine = tokio::select! {
@@ -55,10 +61,35 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         // Whoever stops it while it waits for its database does not want to wait too.
         () = signals.first() => return Ok(()),
     };
-    banner::print(&*outbox, &settings, address, loaded.path())?;
+    let described = gateway.as_ref().map(gateway::Bound::describe).transpose()?;
+    banner::print(
+        &*outbox,
+        &settings,
+        address,
+        loaded.path(),
+        described.as_deref(),
+    )?;
 
     let sampler = tokio::spawn(gauges::sample(Arc::clone(&outbox), metrics.clone()));
-    let warden = tend_requests(&*outbox)?;
+    let records = outbox.records(None)?;
+    let gateway = match gateway {
+        Some(gateway) => {
+            let path = loaded.path().map(ToOwned::to_owned);
+            let source = path.map(|path| gateway::Source {
+                path,
+                listen: args.listen,
+            });
+            let goodbye = settings.engine.drain;
+            let records = Arc::clone(&records);
+            Some(gateway.start(records, source, signals.first(), goodbye)?)
+        }
+        None => None,
+    };
+    // A gateway looks after requests itself: it may know how to settle them.
+    let warden = match gateway {
+        Some(_) => None,
+        None => Some(tend_requests(&records)),
+    };
     let served = settings
         .queues
         .iter()
@@ -73,16 +104,22 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         outbox: Arc::clone(&outbox),
         nudge: engine.nudge(),
         registry: engine.registry().clone(),
+        records,
         tokens: settings.tokens,
         metrics,
         room: body::Room::default(),
     };
     let whole = async {
         http::serve(listener, app, signals.first()).await;
+        if let Some(gateway) = gateway {
+            gateway.end().await;
+        }
         tracing::info!("stopping: finishing deliveries; a second signal stops at once");
         engine.stop().await;
         sampler.abort();
-        warden.abort();
+        if let Some(warden) = warden {
+            warden.abort();
+        }
         outbox.close().await;
         tracing::info!("stopped");
     };
@@ -107,6 +144,7 @@ pub(crate) async fn beside(
     let sampler = tokio::spawn(gauges::sample(Arc::clone(&outbox), metrics.clone()));
     let app = http::App {
         ready: Arc::new(Ready::new(Arc::clone(&outbox), Vec::new(), label)),
+        records: outbox.records(None)?,
         outbox,
         nudge,
         registry: Registry::new(),
@@ -147,9 +185,8 @@ async fn start(outbox: &Arc<dyn Outbox>, settings: &Settings, migrate: bool) -> 
 
 /// Reports requests that are stuck, and purges what is remembered for long enough. Settling needs
 /// somebody who knows: an application's check, or `counterfoil guard reconcile`.
-fn tend_requests(outbox: &dyn Outbox) -> Result<tokio::task::JoinHandle<()>> {
-    let records = outbox.records(None)?;
-    Ok(Reconcile::new(records, Rules::default()).run(TEND))
+fn tend_requests(records: &Arc<dyn Records>) -> tokio::task::JoinHandle<()> {
+    Reconcile::new(Arc::clone(records), Rules::default()).run(TEND)
 }
 
 fn install_metrics() -> Result<PrometheusHandle> {

@@ -56,36 +56,16 @@ impl Answer {
 
 impl Served {
     pub fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
-        stream
+        connect(&self.address)
     }
 
     /// Sends bytes and reads until the server closes.
     pub fn raw(&self, request: &[u8]) -> Answer {
-        let mut stream = self.connect();
-        // A server that has heard enough may close before everything is sent.
-        let _ = stream.write_all(request);
-        read(stream)
+        raw(&self.address, request)
     }
 
     pub fn request(&self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
-        let mut text = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
-        if !headers.iter().any(|header| header.starts_with("host:")) {
-            text.push_str(&format!("host: {}\r\n", self.address));
-        }
-        if !headers
-            .iter()
-            .any(|header| header.starts_with("content-length:"))
-        {
-            text.push_str(&format!("content-length: {}\r\n", body.len()));
-        }
-        headers
-            .iter()
-            .for_each(|header| text.push_str(&format!("{header}\r\n")));
-        self.raw(&[text.as_bytes(), b"\r\n", body].concat())
+        ask(&self.address, method, path, headers, body)
     }
 
     pub fn get(&self, path: &str) -> Answer {
@@ -97,6 +77,39 @@ impl Served {
         let headers = ["content-type: application/json"];
         self.request("POST", "/v1/messages", &headers, body.as_ref())
     }
+}
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    stream
+}
+
+fn raw(address: &str, request: &[u8]) -> Answer {
+    let mut stream = connect(address);
+    // A server that has heard enough may close before everything is sent.
+    let _ = stream.write_all(request);
+    read(stream)
+}
+
+/// One request on one connection.
+pub fn ask(address: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
+    let mut text = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+    if !headers.iter().any(|header| header.starts_with("host:")) {
+        text.push_str(&format!("host: {address}\r\n"));
+    }
+    if !headers
+        .iter()
+        .any(|header| header.starts_with("content-length:"))
+    {
+        text.push_str(&format!("content-length: {}\r\n", body.len()));
+    }
+    headers
+        .iter()
+        .for_each(|header| text.push_str(&format!("{header}\r\n")));
+    raw(address, &[text.as_bytes(), b"\r\n", body].concat())
 }
 
 pub fn read(mut stream: TcpStream) -> Answer {

@@ -185,10 +185,18 @@ impl Home {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut gateway = None;
         let address = lines.by_ref().map(Result::unwrap).find_map(|line| {
             let rest = line.split_once("http://")?.1;
-            line.starts_with("listening")
-                .then(|| rest.split(' ').next().unwrap().to_owned())
+            let address = rest.split(' ').next().unwrap().to_owned();
+            match line.split(' ').next() {
+                Some("listening") => Some(address),
+                Some("gateway") => {
+                    gateway = Some(address);
+                    None
+                }
+                _ => None,
+            }
         });
         let Some(address) = address else {
             let mut err = String::new();
@@ -211,6 +219,7 @@ impl Home {
         Served {
             child,
             address,
+            gateway,
             log: Some(log),
         }
     }
@@ -231,6 +240,8 @@ pub struct Served {
     child: Child,
     /// Host and port.
     pub address: String,
+    /// Host and port of the gateway, where there is one.
+    pub gateway: Option<String>,
     log: Option<std::thread::JoinHandle<String>>,
 }
 
@@ -241,6 +252,15 @@ impl Served {
             .args(["-s", name, &self.child.id().to_string()])
             .status();
         assert!(sent.unwrap().success());
+    }
+
+    /// The most memory that it has had, in KiB.
+    pub fn most_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.unwrap();
+        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+        let words = line.unwrap().trim().split(' ').next();
+        words.unwrap().parse().unwrap()
     }
 
     /// Waits for the end; gives how it ended and what was logged.

@@ -16,12 +16,14 @@ mod cable;
 mod client;
 mod commands;
 mod config;
+mod gateway;
 mod guard;
 mod home;
 mod life;
 mod policies;
 mod receiver;
 mod stopping;
+mod upstream;
 
 /// One test for each database.
 #[macro_export]

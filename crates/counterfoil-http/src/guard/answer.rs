@@ -11,7 +11,7 @@ use counterfoil::guard::End;
 use counterfoil_core::guard::{Found, Snapshot, State};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body::Body as _;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 
 use super::policy::Policy;
 use crate::Problem;
@@ -129,12 +129,7 @@ async fn copied(mut body: Body, limit: usize) -> Result<(Body, Option<Bytes>), a
     }
     let bytes = all.freeze();
     let copy = Some(bytes.clone());
-    let body = match trailers {
-        None => Body::from(bytes),
-        Some(trailers) => {
-            Body::new(Full::new(bytes).with_trailers(async move { Some(Ok(trailers)) }))
-        }
-    };
+    let body = super::body::whole(bytes, trailers);
     Ok((body, copy))
 }
 

@@ -5,7 +5,8 @@ use bytes::{Bytes, BytesMut};
 use counterfoil_core::guard::{Fingerprint, FingerprintBuilder, canonical};
 use http::request::Parts;
 use http::{HeaderMap, header};
-use http_body_util::BodyExt as _;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
 
 use super::policy::Policy;
 use crate::Problem;
@@ -36,6 +37,17 @@ pub(super) async fn read(
         }
     }
     Ok((all.freeze(), trailers))
+}
+
+/// A body with what trails it. Its length is not said beforehand: what trails a body fits behind
+/// chunks only.
+pub(super) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Body {
+    let Some(trailers) = trailers else {
+        return Body::from(bytes);
+    };
+    let frames = [Frame::data(bytes), Frame::trailers(trailers)];
+    let frames = frames.map(Ok::<_, std::convert::Infallible>);
+    Body::new(StreamBody::new(futures_util::stream::iter(frames)))
 }
 
 /// What the request asks for: method, path, query and body.

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use counterfoil::guard::{Entered, Found, State};
 use counterfoil_core::StoreError;
 use counterfoil_core::guard::{Fingerprint, Key};
 use http::request::Parts;
-use http_body_util::{BodyExt as _, Full};
 
 use super::answer::{self, Recording};
 use super::body;
@@ -79,12 +77,7 @@ impl Front {
             .map_err(|e| Problem::key_malformed(format!("{e}.")))?;
         let (bytes, trailers) = body::read(&parts.headers, body, policy.max_body).await?;
         let fingerprint = body::fingerprint(&parts, &bytes, policy).await?;
-        let body = match trailers {
-            None => Body::from(bytes),
-            Some(trailers) => {
-                Body::new(Full::new(bytes).with_trailers(async move { Some(Ok(trailers)) }))
-            }
-        };
+        let body = body::whole(bytes, trailers);
         let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(key.clone());
         Ok(Asked {

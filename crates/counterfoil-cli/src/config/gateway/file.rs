@@ -1,0 +1,169 @@
+//! `[gateway]`, `[[gateway.route]]` and `[upstream.NAME]` as they stand in the file.
+
+use std::time::Duration;
+
+use counterfoil_core::guard::Rules;
+use counterfoil_http::gateway::UpstreamSettings;
+use serde::Deserialize;
+
+use crate::config::value::{Pointed, Size, Span};
+
+/// `[gateway]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Gateway {
+    /// Address and port.
+    pub(crate) listen: String,
+    /// Proxies whose `X-Forwarded-*` is believed.
+    pub(crate) trusted_proxies: Vec<String>,
+    /// Memory for copies of answers; absent: none.
+    pub(crate) replay_cache: Option<Size>,
+    /// How long a copy is believed.
+    pub(crate) replay_cache_age: Span,
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:7080".into(),
+            trusted_proxies: Vec::new(),
+            replay_cache: None,
+            replay_cache_age: Span(Duration::from_secs(60)),
+        }
+    }
+}
+
+/// Whether a request without a key is refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum KeyRule {
+    /// It passes unguarded.
+    #[default]
+    Optional,
+    /// It is refused.
+    Required,
+}
+
+/// `[[gateway.route]]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct GatewayRoute {
+    /// Only requests to this host.
+    pub(crate) host: Option<String>,
+    /// Only requests to these paths.
+    pub(crate) path: String,
+    /// Only these methods.
+    pub(crate) methods: Vec<String>,
+    /// The name of the service.
+    pub(crate) upstream: Option<String>,
+    /// Whether the service sees the host that the caller wrote.
+    pub(crate) preserve_host: bool,
+    /// Whether requests with a key are guarded.
+    pub(crate) guard: bool,
+    /// Whose requests are whose.
+    pub(crate) caller: Option<String>,
+    /// The kind of business; absent: the name of the upstream.
+    pub(crate) business_type: Option<String>,
+    /// Whether a request without a key is refused.
+    pub(crate) key: KeyRule,
+    /// Where the key is.
+    pub(crate) key_header: String,
+    /// The key must be a quoted string.
+    pub(crate) strict_keys: bool,
+    /// The methods that are guarded.
+    pub(crate) guarded_methods: Vec<String>,
+    /// The largest guarded request.
+    pub(crate) max_body: Size,
+    /// The largest answer that is kept.
+    pub(crate) max_answer: Size,
+    /// Statuses of refusals.
+    pub(crate) not_recorded: Vec<u16>,
+    /// Server errors after which nothing has happened.
+    pub(crate) harmless: Vec<u16>,
+    /// Server errors that are recorded.
+    pub(crate) r#final: Vec<u16>,
+    /// JSON in another spelling is the same request.
+    pub(crate) canonical_json: bool,
+    /// JSON fields that change from try to try.
+    pub(crate) ignored_fields: Vec<String>,
+    /// How long a repeat waits.
+    pub(crate) wait: Span,
+    /// How long the gateway may be silent.
+    pub(crate) lease: Span,
+    /// How long answers are kept.
+    pub(crate) keep: Span,
+    /// Whether what may have happened may be done again.
+    pub(crate) rerun_uncertain: bool,
+    /// How to find out whether a request took effect.
+    pub(crate) probe: Option<String>,
+    /// When to find out.
+    pub(crate) probe_after: Span,
+    /// Whether the answer of the probe is the answer of the request.
+    pub(crate) probe_answer: bool,
+    /// Whether uncertain requests are answered by 202.
+    pub(crate) degraded: bool,
+}
+
+impl Default for GatewayRoute {
+    fn default() -> Self {
+        let rules = Rules::default();
+        Self {
+            host: None,
+            path: "/**".into(),
+            methods: Vec::new(),
+            upstream: None,
+            preserve_host: true,
+            guard: true,
+            caller: None,
+            business_type: None,
+            key: KeyRule::Optional,
+            key_header: "idempotency-key".into(),
+            strict_keys: false,
+            guarded_methods: vec!["POST".into(), "PATCH".into()],
+            max_body: Size(1 << 20),
+            max_answer: Size(1 << 20),
+            not_recorded: vec![400, 401, 403, 408, 413, 415, 422, 425, 429],
+            harmless: Vec::new(),
+            r#final: Vec::new(),
+            canonical_json: false,
+            ignored_fields: Vec::new(),
+            wait: Span(rules.wait),
+            lease: Span(Duration::from_secs(60)),
+            keep: Span(rules.keep),
+            rerun_uncertain: false,
+            probe: None,
+            probe_after: Span(rules.reconcile_age),
+            probe_answer: false,
+            degraded: false,
+        }
+    }
+}
+
+/// `[upstream.NAME]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Upstream {
+    /// Where it is.
+    pub(crate) url: Option<Pointed>,
+    /// To connect.
+    pub(crate) connect_timeout: Span,
+    /// Until the answer begins.
+    pub(crate) timeout: Span,
+    /// Between two pieces of an answer.
+    pub(crate) idle_timeout: Span,
+    /// At one time.
+    pub(crate) connections: usize,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        let settings = UpstreamSettings::default();
+        Self {
+            url: None,
+            connect_timeout: Span(settings.connect_timeout),
+            timeout: Span(settings.timeout),
+            idle_timeout: Span(settings.idle_timeout),
+            connections: settings.connections,
+        }
+    }
+}

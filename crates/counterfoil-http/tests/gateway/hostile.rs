@@ -1,0 +1,152 @@
+//! Bytes that nobody polite would send: none of them reaches the service.
+
+use crate::client;
+use crate::house::House;
+
+/// A request line and a host, and then what the test adds.
+fn post(rest: &str) -> String {
+    format!("POST /echo HTTP/1.1\r\nhost: a\r\n{rest}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_can_be_read_in_two_ways_are_refused() {
+    let house = House::on_sqlite().await;
+    let door = house.door().await;
+    let smuggled = "0\r\n\r\nGET /echo?smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
+    let with = |head: &str| post(&format!("{head}\r\n{smuggled}"));
+    for (expected, bytes) in [
+        (
+            400,
+            with("content-length: 4\r\ntransfer-encoding: chunked\r\n"),
+        ),
+        (
+            400,
+            with("transfer-encoding: chunked\r\ncontent-length: 4\r\n"),
+        ),
+        (400, with("content-length: 4\r\ncontent-length: 5\r\n")),
+        (400, with("content-length: 4\r\ncontent-length: 4\r\n")),
+        (400, with("content-length: 4, 5\r\n")),
+        (400, with("content-length: +4\r\n")),
+        (400, with("content-length: -4\r\n")),
+        (400, with("content-length: 0x4\r\n")),
+        (400, with("content-length: 99999999999999999999999\r\n")),
+        (400, with("transfer-encoding: xchunked\r\n")),
+        (400, with("transfer-encoding: chunked, identity\r\n")),
+        (400, with("transfer-encoding: identity\r\n")),
+        (400, with("transfer-encoding : chunked\r\n")),
+        (400, with("transfer-encoding:\u{b}chunked\r\n")),
+        (
+            400,
+            with("transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n"),
+        ),
+        (
+            400,
+            with("transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n"),
+        ),
+        (501, with("transfer-encoding: gzip, chunked\r\n")),
+        (400, with("x-a: b\r\n transfer-encoding: chunked\r\n")),
+        (400, with("x-a: b\r\n\tfolded\r\n")),
+        (400, with("x\u{0}: b\r\n")),
+        (400, with("x-a: b\u{0}c\r\n")),
+        (400, with("x a: b\r\n")),
+        (
+            400,
+            with("connection: content-length\r\ncontent-length: 0\r\n"),
+        ),
+        (400, with("host: b\r\n")),
+        (400, format!("POST /echo HTTP/1.1\r\n\r\n{smuggled}")),
+        (
+            400,
+            format!(
+                "POST /echo HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n{smuggled}"
+            ),
+        ),
+        (400, "GET /a/../echo HTTP/1.1\r\nhost: a\r\n\r\n".into()),
+        (400, "GET /%2e%2e/echo HTTP/1.1\r\nhost: a\r\n\r\n".into()),
+        (400, "GET echo HTTP/1.1\r\nhost: a\r\n\r\n".into()),
+        (400, "GET /echo HTTP/9.9\r\nhost: a\r\n\r\n".into()),
+        (400, "GET /a b HTTP/1.1\r\nhost: a\r\n\r\n".into()),
+        (
+            400,
+            "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1} a TLS hello, or so it seems\r\n\r\n".into(),
+        ),
+        (501, "CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\n".into()),
+        (501, "TRACE /echo HTTP/1.1\r\nhost: a\r\n\r\n".into()),
+    ] {
+        let told = client::raw(door.address, bytes.as_bytes()).await;
+
+        assert!(
+            told.starts_with(&format!("HTTP/1.1 {expected} ")),
+            "{bytes:?}: {told:?}"
+        );
+        assert_eq!(told.matches("HTTP/1.1 ").count(), 1, "{bytes:?}: {told:?}");
+    }
+    assert_eq!(house.upstream.calls().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_request_that_is_ambiguous_does_not_spoil_the_first() {
+    let house = House::on_sqlite().await;
+    let door = house.door().await;
+    let clear = post("content-length: 2\r\n\r\nhi");
+    let odd = post("content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n");
+
+    let told = client::raw(door.address, [clear, odd].concat().as_bytes()).await;
+
+    assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+    assert!(told.contains("HTTP/1.1 400 "), "{told}");
+    assert_eq!(house.upstream.calls().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_without_end_are_cut_off() {
+    let house = House::on_sqlite().await;
+    let door = house.door().await;
+    let many: String = (0..500).map(|n| format!("x-{n}: 1\r\n")).collect();
+    let long = format!("x-long: {}\r\n", "a".repeat(200_000));
+    let uri = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "a".repeat(200_000));
+    for (expected, bytes) in [
+        (vec![431], post(&format!("{many}\r\n"))),
+        (vec![431], post(&format!("{long}\r\n"))),
+        (vec![414, 431], uri),
+    ] {
+        let mut stream = tokio::net::TcpStream::connect(door.address).await.unwrap();
+        // The other side may have closed it before everything is written.
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, bytes.as_bytes()).await;
+        let mut told = vec![0; 12];
+        tokio::io::AsyncReadExt::read_exact(&mut stream, &mut told)
+            .await
+            .unwrap();
+        let told = String::from_utf8(told).unwrap();
+        let fits = |status: &u16| told == format!("HTTP/1.1 {status}");
+        assert!(
+            expected.iter().any(fits),
+            "{told:?} is not one of {expected:?}"
+        );
+    }
+    assert_eq!(house.upstream.calls().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_nobody_should_send_are_refused() {
+    let house = House::on_sqlite().await;
+    let door = house.door().await;
+    let long = "x".repeat(256);
+    for key in [
+        "",
+        "\"\"",
+        "a b",
+        "a,b",
+        "\"open",
+        "\u{e9}",
+        &*long,
+        "a\r\nidempotency-key: b",
+    ] {
+        let text = post(&format!(
+            "x-caller: alice\r\nconnection: close\r\nidempotency-key: {key}\r\ncontent-length: 2\r\n\r\n{{}}"
+        ));
+        let told = client::raw(door.address, text.as_bytes()).await;
+        assert!(told.starts_with("HTTP/1.1 400 "), "{key:?}: {told}");
+    }
+    assert_eq!(house.upstream.calls().await, 0);
+}

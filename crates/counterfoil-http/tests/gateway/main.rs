@@ -1,0 +1,66 @@
+//! The gateway in front of a service in another language, over real connections.
+//!
+//! The service is a program in Python that counts what it does.
+
+#![cfg(feature = "gateway")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "this is test code: a surprise ends the test"
+)]
+
+mod cases;
+mod client;
+mod forwarding;
+mod hostile;
+mod house;
+mod later;
+mod upstream;
+
+/// One test for each database and each case.
+macro_rules! cases {
+    ($($module:ident :: $case:ident),* $(,)?) => {
+        #[cfg(feature = "sqlite")]
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                crate::$module::$case(crate::house::House::on_sqlite().await).await;
+            })*
+        }
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                if let Some(house) = crate::house::House::on_postgres().await {
+                    crate::$module::$case(house).await;
+                }
+            })*
+        }
+    };
+}
+
+cases! {
+    cases::gateway_case_03_a_fresh_key_runs_once_and_carries_its_numbers,
+    cases::gateway_case_07_another_payload_is_refused_while_the_first_is_under_way,
+    cases::gateway_case_10_callers_do_not_share_keys,
+    cases::gateway_case_13_an_upload_that_breaks_off_claims_nothing,
+    cases::gateway_case_14_the_service_is_heard_out_when_the_caller_goes_away,
+    cases::gateway_case_15_an_answer_that_is_too_large_is_given_once,
+    cases::gateway_case_16_streams_are_not_buffered,
+    cases::gateway_case_18_an_error_of_the_service_is_uncertain_harmless_or_final,
+    cases::gateway_case_20_no_byte_reached_the_service_and_the_repeat_runs,
+    cases::gateway_case_20_a_connection_that_was_closed_meanwhile_costs_nothing,
+    cases::gateway_case_21_a_lost_answer_is_uncertain_and_a_probe_settles_it,
+    cases::gateway_case_21_silence_is_uncertain,
+    cases::gateway_case_21_a_broken_answer_is_uncertain,
+    cases::gateway_case_28_a_replay_keeps_what_belongs_to_the_answer,
+    cases::gateway_case_29_two_hundred_duplicates_are_one_call,
+    cases::gateway_case_29_after_a_failure_exactly_one_successor_runs,
+    later::gateway_case_25_without_records_nothing_is_forwarded,
+    later::gateway_case_26_what_cannot_be_recorded_is_answered_and_uncertain,
+    later::gateway_case_27_copies_answer_without_the_database_and_may_be_lost,
+    later::an_uncertain_request_is_answered_by_202_where_configured,
+    later::what_is_wrapped_around_the_call_may_refuse_it,
+    later::new_routes_hold_at_once_and_requests_under_way_go_on,
+}
