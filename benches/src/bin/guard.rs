@@ -39,6 +39,10 @@ struct Options {
     /// Rounds of all endpoints, one after the other; the medians are reported.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Only this endpoint, for a profiler: `bare_select`, `replay`, `bare_insert`, `first` or
+    /// `leased`. No ratios then.
+    #[arg(long)]
+    only: Option<String>,
 }
 
 const CONNECTIONS: usize = 16;
@@ -192,13 +196,18 @@ async fn sqlite(options: &Options) -> anyhow::Result<Report> {
 }
 
 async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
-    const WAYS: [(&str, &str, bool); 5] = [
+    const ALL: [(&str, &str, bool); 5] = [
         ("bare_select", "/bare-select", false),
         ("replay", "/replay", true),
         ("bare_insert", "/bare-insert", false),
         ("first", "/first", false),
         ("leased", "/leased", false),
     ];
+    let ways: Vec<_> = ALL
+        .into_iter()
+        .filter(|(name, ..)| options.only.as_deref().is_none_or(|only| only == *name))
+        .collect();
+    anyhow::ensure!(!ways.is_empty(), "--only must be the name of an endpoint");
     let time = Duration::from_secs(if options.quick { 1 } else { 4 });
     let runs = if options.quick {
         1
@@ -206,16 +215,16 @@ async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
         options.runs.max(1)
     };
     eprintln!("warming up");
-    for (_, path, replay) in WAYS {
+    for &(_, path, replay) in &ways {
         let keys = replay.then_some(REPLAYED_KEYS);
         served
             .post(path, keys, CONNECTIONS, Duration::from_secs(1))
             .await?;
     }
-    let mut loads: Vec<Vec<Load>> = vec![Vec::new(); WAYS.len()];
+    let mut loads: Vec<Vec<Load>> = vec![Vec::new(); ways.len()];
     for run in 1..=runs {
         eprintln!("round {run} of {runs}");
-        for (way, (_, path, replay)) in WAYS.iter().enumerate() {
+        for (way, (_, path, replay)) in ways.iter().enumerate() {
             let keys = replay.then_some(REPLAYED_KEYS);
             loads[way].push(served.post(path, keys, CONNECTIONS, time).await?);
         }
@@ -224,9 +233,12 @@ async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
     let middle = |way: usize, part: fn(&Load) -> f64| {
         median(&mut loads[way].iter().map(part).collect::<Vec<_>>())
     };
-    for (way, (name, _, _)) in WAYS.iter().enumerate() {
+    for (way, (name, _, _)) in ways.iter().enumerate() {
         report.put(&format!("{name}_rps"), middle(way, |l| l.rps));
         report.put(&format!("{name}_p99_ms"), middle(way, |l| l.p99_ms));
+    }
+    if options.only.is_some() {
+        return Ok(report);
     }
     let rps = |way| middle(way, |l: &Load| l.rps);
     report.put("replay_ratio", rps(1) / rps(0));

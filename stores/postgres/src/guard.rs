@@ -11,19 +11,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+pub use counterfoil_core::guard::columns::GUARD_TABLE;
+use counterfoil_core::guard::columns::{self, attempts, check_table};
 use counterfoil_core::guard::{
     Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
     Snapshot, State, Write,
 };
+use counterfoil_core::span::micros;
 use counterfoil_core::store::{Result, StoreError};
 use sqlx::postgres::{PgConnection, PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
 
 use crate::classify;
+use crate::clerk::Clerk;
 use crate::handy::Handy;
-
-/// The central table.
-pub const GUARD_TABLE: &str = "counterfoil_guard";
+use crate::together::{Claims, Ending, Endings};
 
 /// What the function that claims says when the key is not free.
 const NOT_FREE: &str = "CF001";
@@ -34,6 +36,8 @@ pub struct PostgresGuard {
     pub(crate) pool: PgPool,
     handy: Arc<Handy>,
     sql: Arc<Statements>,
+    claims: Arc<Clerk<Claims>>,
+    endings: Arc<Clerk<Endings>>,
 }
 
 struct Statements {
@@ -42,7 +46,6 @@ struct Statements {
     insert: Arc<str>,
     swap: Arc<str>,
     heartbeat: Arc<str>,
-    end: Arc<str>,
     doubt: Arc<str>,
     release: Arc<str>,
     forget: Arc<str>,
@@ -61,7 +64,7 @@ impl PostgresGuard {
     /// A table of one domain. Its name is letters, digits and `_`, with a schema in front or
     /// without.
     pub fn table(pool: PgPool, name: &str) -> Result<Self> {
-        check_table(name)?;
+        check_table(name, 2)?;
         Ok(Self::with_name(pool, name))
     }
 
@@ -73,7 +76,6 @@ impl PostgresGuard {
             insert: of(include_str!("../sql/guard/insert.sql")),
             swap: of(include_str!("../sql/guard/swap.sql")),
             heartbeat: of(include_str!("../sql/guard/heartbeat.sql")),
-            end: of(include_str!("../sql/guard/end.sql")),
             doubt: of(include_str!("../sql/guard/doubt.sql")),
             release: of(include_str!("../sql/guard/release.sql")),
             forget: of(include_str!("../sql/guard/forget.sql")),
@@ -83,16 +85,27 @@ impl PostgresGuard {
             purge: of(include_str!("../sql/guard/purge.sql")),
         };
         let options = pool.connect_options().as_ref().clone();
+        let handy = Arc::new(Handy::new(options));
+        let claims = Claims {
+            handy: Arc::clone(&handy),
+            sql: of(include_str!("../sql/guard/claim_all.sql")),
+        };
+        let endings = Endings {
+            handy: Arc::clone(&handy),
+            sql: of(include_str!("../sql/guard/end_all.sql")),
+        };
         Self {
             pool,
-            handy: Arc::new(Handy::new(options)),
+            handy,
             sql: Arc::new(sql),
+            claims: Clerk::new(claims),
+            endings: Clerk::new(endings),
         }
     }
 
     /// The statements that create a table of one domain.
     pub fn print_table(name: &str) -> Result<String> {
-        check_table(name)?;
+        check_table(name, 2)?;
         Ok(renamed(include_str!("../migrations/0002_guard.sql"), name))
     }
 
@@ -153,7 +166,7 @@ impl PostgresGuard {
             Expect::Absent => (&self.sql.insert, None),
             Expect::Fence(fence) => (&self.sql.swap, Some(fence)),
         };
-        let (status, headers, body) = columns(write.snapshot.as_ref());
+        let (status, headers, body) = columns::snapshot(write.snapshot.as_ref());
         let mut query = sqlx::query_as::<_, (i64,)>(AssertSqlSafe(Arc::clone(sql)))
             .bind(digest.as_bytes())
             .bind(micros(write.keep))
@@ -178,6 +191,10 @@ impl PostgresGuard {
 
 #[async_trait]
 impl Records for PostgresGuard {
+    fn claims_look(&self) -> bool {
+        true
+    }
+
     async fn look(&self, digest: &Digest) -> Result<Option<Found>> {
         let mut lent = self.handy.lend().await?;
         let row = loop {
@@ -197,6 +214,9 @@ impl Records for PostgresGuard {
     }
 
     async fn put(&self, write: &Write) -> Result<Option<i64>> {
+        if write.expect == Expect::Absent {
+            return self.claims.ask(write.clone()).await;
+        }
         let mut lent = self.handy.lend().await?;
         let fence = self.put_on(lent.connection(), write).await?;
         lent.keep();
@@ -204,33 +224,33 @@ impl Records for PostgresGuard {
     }
 
     async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
-        let statement = match change {
-            Change::Heartbeat { .. } => &self.sql.heartbeat,
-            Change::End { .. } => &self.sql.end,
-            Change::Doubt => &self.sql.doubt,
-            Change::Release => &self.sql.release,
-        };
-        let query = sqlx::query(AssertSqlSafe(Arc::clone(statement)))
-            .bind(digest.as_bytes())
-            .bind(fence);
-        let query = match change {
-            Change::Heartbeat { lease } => query.bind(micros(*lease)),
+        let (statement, lease) = match change {
+            Change::Heartbeat { lease } => (&self.sql.heartbeat, Some(*lease)),
             Change::End {
                 state,
                 snapshot,
                 keep,
                 retry_in,
             } => {
-                let (status, headers, body) = columns(snapshot.as_ref());
-                query
-                    .bind(state.as_str())
-                    .bind(status)
-                    .bind(headers)
-                    .bind(body)
-                    .bind(micros(*keep))
-                    .bind(retry_in.map(micros))
+                let ending = Ending {
+                    digest: *digest,
+                    fence,
+                    state: *state,
+                    snapshot: snapshot.clone(),
+                    keep: *keep,
+                    retry_in: *retry_in,
+                };
+                return self.endings.ask(ending).await;
             }
-            Change::Doubt | Change::Release => query,
+            Change::Doubt => (&self.sql.doubt, None),
+            Change::Release => (&self.sql.release, None),
+        };
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(statement)))
+            .bind(digest.as_bytes())
+            .bind(fence);
+        let query = match lease {
+            Some(lease) => query.bind(micros(lease)),
+            None => query,
         };
         let mut lent = self.handy.lend().await?;
         let done = query.execute(lent.connection()).await.map_err(classify)?;
@@ -302,47 +322,11 @@ fn session_name(key: &Key) -> String {
     name
 }
 
-/// The name of the table and the names of its indexes, in the place of the central one's.
+/// Statements for another table. An index is where its table is; a function must be told.
 fn renamed(sql: &str, name: &str) -> String {
     const TAKE: &str = "\u{2}";
-    const INDEX: &str = "\u{1}";
-    let plain = name.rsplit('.').next().unwrap_or(name);
-    // An index is where its table is; a function must be told.
-    sql.replace("counterfoil_guard_take", TAKE)
-        .replace("counterfoil_guard_", INDEX)
-        .replace(GUARD_TABLE, name)
-        .replace(TAKE, &format!("{name}_take"))
-        .replace(INDEX, &format!("{plain}_"))
-}
-
-/// Names over the server's limit are cut silently, and two of them could become one: the longest of
-/// ours has five characters more than the table.
-fn check_table(name: &str) -> Result<()> {
-    let part = |p: &str| {
-        !p.is_empty()
-            && p.len() <= 58
-            && !p.starts_with(|c: char| c.is_ascii_digit())
-            && p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    if name.split('.').count() <= 2 && name.split('.').all(part) {
-        Ok(())
-    } else {
-        Err(StoreError::NotFound(format!(
-            "{name:?} cannot be the name of a table: use at most 58 letters, digits and `_`"
-        )))
-    }
-}
-
-type Columns<'a> = (Option<i16>, Option<String>, Option<&'a [u8]>);
-
-fn columns(snapshot: Option<&Snapshot>) -> Columns<'_> {
-    snapshot.map_or((None, None, None), |s| {
-        (
-            Some(i16::try_from(s.status).unwrap_or_default()),
-            s.headers_text(),
-            s.body.as_deref(),
-        )
-    })
+    let sql = sql.replace("counterfoil_guard_take", TAKE);
+    columns::renamed(&sql, name).replace(TAKE, &format!("{name}_take"))
 }
 
 fn found(row: &PgRow) -> Result<Found> {
@@ -398,28 +382,9 @@ fn stats(row: &PgRow) -> sqlx::Result<GuardStats> {
     })
 }
 
-/// At most a century: every date can bear that.
-pub(crate) fn micros(duration: Duration) -> i64 {
-    const CENTURY: i64 = 100 * 365 * 86_400 * 1_000_000;
-    i64::try_from(duration.as_micros()).map_or(CENTURY, |n| n.min(CENTURY))
-}
-
-fn attempts(n: u32) -> i32 {
-    i32::try_from(n).unwrap_or(i32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_tables_are_checked() {
-        for bad in ["", "a b", "1a", "a;b", "a.b.c", ".a", "a.", "ä", "a\"b"] {
-            assert!(check_table(bad).is_err(), "{bad}");
-        }
-        assert!(check_table(&"x".repeat(59)).is_err());
-        assert!(check_table("shop.pay_guard").is_ok());
-    }
 
     #[test]
     fn a_table_of_another_schema_has_indexes_without_its_name() {

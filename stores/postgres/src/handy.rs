@@ -61,7 +61,19 @@ impl Handy {
     }
 
     async fn connect(&self) -> Result<PgConnection> {
-        match tokio::time::timeout(PATIENCE, self.options.connect()).await {
+        let connected = async {
+            let mut connection = self.options.connect().await?;
+            // All statements here go by the primary key. Without this the server would plan those
+            // over arrays anew each time, or keep the plan of an empty table when it is full.
+            sqlx::raw_sql(
+                "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;
+                 SET enable_hashjoin = off; SET enable_mergejoin = off",
+            )
+            .execute(&mut connection)
+            .await?;
+            Ok(connection)
+        };
+        match tokio::time::timeout(PATIENCE, connected).await {
             Ok(connected) => connected.map_err(classify),
             Err(late) => Err(StoreError::Unreachable(late.into())),
         }

@@ -10,6 +10,7 @@
 
 mod breakers;
 mod classify;
+mod clerk;
 mod desk;
 
 mod enqueue;
@@ -21,6 +22,7 @@ mod once;
 mod parked;
 mod relay;
 mod rows;
+mod together;
 mod wake;
 
 use std::sync::{Arc, OnceLock};

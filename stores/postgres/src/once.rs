@@ -5,10 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use counterfoil_core::guard::{Consumed, Locks, Token, Tokens};
 use counterfoil_core::message::check_name;
+use counterfoil_core::span::micros;
 use counterfoil_core::store::Result;
 
 use crate::classify;
-use crate::guard::{PostgresGuard, micros};
+use crate::guard::PostgresGuard;
 
 #[async_trait]
 impl Tokens for PostgresGuard {

@@ -123,6 +123,12 @@ pub trait Records: Send + Sync + 'static {
     /// The record of this key.
     async fn look(&self, digest: &Digest) -> Result<Option<Found>>;
 
+    /// Whether a claim that finds a record costs little more than a look, and keeps nobody waiting:
+    /// then, where repeats are rare, a key is claimed without a look before.
+    fn claims_look(&self) -> bool {
+        false
+    }
+
     /// Puts a record where the expected one is. Answers the new fencing number, which is greater
     /// than every earlier one of this key; `None` when something else was there.
     async fn put(&self, write: &Write) -> Result<Option<i64>>;

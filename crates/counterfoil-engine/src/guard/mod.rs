@@ -7,8 +7,8 @@
 //! # Round trips
 //! | path | statements |
 //! |---|---|
-//! | replay | one SELECT |
-//! | first time, leased | one SELECT, one INSERT, one UPDATE; a heartbeat every third of a lease |
+//! | replay | one SELECT; where claims look for themselves and repeats were rare, a claim in vain before it |
+//! | first time, leased | one INSERT, one UPDATE, and a SELECT before them unless claims look for themselves and repeats are rare; a heartbeat every third of a lease |
 //! | duplicates in this process, meanwhile | none: they wait for the first one and share its answer |
 //! | duplicates in other processes | one SELECT for each look, at most every 200 ms |
 //!
@@ -19,6 +19,7 @@
 //! | [`reconcile`] | what is uncertain is settled, what is over is purged |
 
 pub mod flight;
+mod habit;
 pub mod lease;
 pub mod reconcile;
 
@@ -33,6 +34,7 @@ use counterfoil_core::guard::{
 use counterfoil_core::store::Result;
 
 use flight::{Boarding, Flights, Seat};
+use habit::Habit;
 
 /// The first pause between two looks at a record that another process works on.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -113,6 +115,7 @@ pub struct Warden {
     records: Arc<dyn Records>,
     rules: Arc<Rules>,
     flights: Flights,
+    habit: Habit,
     gate: Option<Arc<dyn Gate>>,
 }
 
@@ -132,6 +135,7 @@ impl Warden {
             records,
             rules: Arc::new(rules),
             flights: Flights::default(),
+            habit: Habit::default(),
             gate: None,
         }
     }
@@ -229,7 +233,7 @@ impl Warden {
         }
     }
 
-    /// The first of this process: looks, and takes the key when it is free.
+    /// The first of this process: takes the key when it is free.
     async fn take<C: Claim>(
         &self,
         key: &Key,
@@ -241,8 +245,13 @@ impl Warden {
         let digest = key.digest();
         let mut pause = LOOK_AGAIN;
         let mut waited = false;
+        let mut unseen = self.records.claims_look() && self.habit.repeats_are_rare();
+        let mut kept = None;
         loop {
-            let pass = self.pass_gate(&digest).await;
+            let pass = match kept.take() {
+                Some(pass) => pass,
+                None => self.pass_gate(&digest).await,
+            };
             // Whom the gate keeps out waits a moment, if there is time; then the database decides,
             // because the one whom the gate has let in may be dead.
             if !pass.may_claim() && !waited && Instant::now() + pause < until {
@@ -250,11 +259,17 @@ impl Warden {
                 waited = true;
                 continue;
             }
-            let found = in_time(self.records.look(&digest)).await?.map(Arc::new);
+            let looked = !(std::mem::take(&mut unseen) && pass.may_claim());
+            let found = if looked {
+                in_time(self.records.look(&digest)).await?.map(Arc::new)
+            } else {
+                None
+            };
             match decide(found.as_deref(), fingerprint, &self.rules) {
                 Decision::Run { expect, attempt } => {
                     match in_time(mode.claim(key, fingerprint, expect, attempt)).await {
                         Ok(Some(claimed)) => {
+                            self.habit.saw(found.is_some());
                             seat.pass = pass;
                             return Ok(Entered::Fresh(Entry { claimed, seat }));
                         }
@@ -265,6 +280,7 @@ impl Warden {
                 }
                 Decision::InProgress => {}
                 _ => {
+                    self.habit.saw(true);
                     if let Some(found) = found {
                         let answer = self.answer(&found, fingerprint);
                         seat.land(Some(found));
@@ -276,6 +292,11 @@ impl Warden {
                         "a record changed while it was read".into(),
                     ));
                 }
+            }
+            if !looked {
+                // Something is there: see what.
+                kept = Some(pass);
+                continue;
             }
             if Instant::now() + pause >= until {
                 return Ok(Entered::InProgress(self.come_again()));
