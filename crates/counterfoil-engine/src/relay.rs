@@ -10,6 +10,7 @@
 //! memory and is then not read any more.
 
 pub(crate) mod ownership;
+mod publishing;
 mod turn;
 
 use std::collections::BTreeSet;

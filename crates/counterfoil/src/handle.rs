@@ -7,6 +7,7 @@ use counterfoil_core::desk::Desk;
 use counterfoil_core::message::{Message, MessageId};
 use counterfoil_core::route::Routes;
 use counterfoil_core::store::Enqueued;
+use counterfoil_engine::pipeline::Registry;
 use counterfoil_engine::{Engine, Nudge, task_message};
 use serde::Serialize;
 use sqlx::{Pool, Transaction};
@@ -29,6 +30,7 @@ struct Inner<D: Database> {
     desk: Arc<dyn Desk>,
     routes: Routes,
     nudge: Nudge,
+    registry: Registry,
     engine: Mutex<Option<Engine>>,
 }
 
@@ -72,6 +74,7 @@ impl<D: Database> Counterfoil<D> {
         engine: Engine,
     ) -> Self {
         let nudge = engine.nudge();
+        let registry = engine.registry().clone();
         let engine = Mutex::new(Some(engine));
         Self {
             inner: Arc::new(Inner {
@@ -79,6 +82,7 @@ impl<D: Database> Counterfoil<D> {
                 desk,
                 routes,
                 nudge,
+                registry,
                 engine,
             }),
         }
@@ -214,6 +218,12 @@ impl<D: Database> Counterfoil<D> {
     /// Look, explain, pause, cancel, redrive, audit.
     pub fn desk(&self) -> &Arc<dyn Desk> {
         &self.inner.desk
+    }
+
+    /// The breakers and budgets of the destinations. Dependencies of the application's own can be
+    /// added: they are kept through restarts, too.
+    pub fn registry(&self) -> &Registry {
+        &self.inner.registry
     }
 
     /// Finishes what has begun, within the limit of the settings, and gives the shards back.

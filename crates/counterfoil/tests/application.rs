@@ -375,3 +375,40 @@ fn the_quick_start_of_the_readme_is_the_compiled_example() {
         "copy examples/quickstart.rs into README.md"
     );
 }
+
+#[tokio::test]
+async fn a_destination_that_is_held_back_by_hand_stays_so_through_a_restart() {
+    use counterfoil::resilience::{Forced, Limits};
+    let shop = Shop::open().await;
+    let log = Log::default();
+    let start = async || {
+        let cf = Counterfoil::sqlite(shop.pool.clone()).destination("billing", log.clone());
+        cf.start().await.unwrap()
+    };
+    let cf = start().await;
+    let stock = cf.registry().dependency("stock", Limits::default());
+    stock.unwrap().force(Some(Forced::Closed), "anna");
+    let billing = cf.registry().get("billing").unwrap();
+    billing.force(Some(Forced::Open), "anna");
+    let kept = async || {
+        let rows = sqlx::query("SELECT 1 FROM counterfoil_breakers WHERE forced IS NOT NULL");
+        rows.fetch_all(&shop.pool).await.unwrap().len() == 2
+    };
+    eventually("both are kept", kept).await;
+    let mut tx = shop.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let message = Message::json("order", 1, "OrderPaid", &1).unwrap();
+    cf.enqueue(&mut tx, &message.queue("billing"))
+        .await
+        .unwrap();
+    cf.commit(tx).await.unwrap();
+    cf.stop().await;
+
+    let cf = start().await;
+    let billing = cf.registry().get("billing").unwrap();
+    assert_eq!(billing.status().forced, Some(Forced::Open));
+    assert!(log.0.lock().unwrap().is_empty());
+
+    billing.force(None, "anna");
+    eventually("it is delivered", async || empty(&cf).await).await;
+    cf.stop().await;
+}

@@ -64,6 +64,10 @@ pub use breaker::{Break, BreakerLayer};
 pub use bulkhead::{BulkheadLayer, Confine};
 pub use classify::Classify;
 pub use coalesce::{Coalesce, CoalesceLayer};
+/// The policies themselves.
+pub use counterfoil_core::policy;
+pub use counterfoil_core::policy::breaker::{Forced, State};
+pub use counterfoil_core::policy::{Class, Effect};
 pub use dependency::{Dependency, Limits, LimitsError, Status};
 pub use error::{CallError, Ended, Report};
 pub use http::{Http, Within};
