@@ -19,7 +19,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
-use http::{HeaderValue, Uri, Version};
+use http::{HeaderValue, StatusCode, Uri, Version};
 use http_body::Body as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tower::Service;
@@ -173,6 +173,13 @@ pub(super) async fn exchange(
         };
         let before = connection.line.count();
         match attempt(upstream, &mut connection, request).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                return Err(ForwardError::Unanswered {
+                    upstream: upstream.name().to_owned(),
+                    why: "it switches protocols, and nobody has asked it to".into(),
+                    silent: false,
+                });
+            }
             Ok(response) => {
                 let held = Held {
                     connection,
@@ -254,6 +261,10 @@ fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
 /// An answer as the caller gets it.
 fn inward(response: http::Response<hyper::body::Incoming>, held: Held) -> Response {
     let (mut parts, body) = response.into_parts();
+    // With both, the encoding holds, and the length may be anything.
+    if parts.headers.contains_key(TRANSFER_ENCODING) {
+        parts.headers.remove(CONTENT_LENGTH);
+    }
     headers::strip(&mut parts.headers);
     parts.version = Version::HTTP_11;
     parts.extensions = http::Extensions::new();

@@ -159,6 +159,10 @@ pub(super) fn outward(headers: &mut HeaderMap, origin: &Origin, host: HeaderValu
     for name in foreign {
         headers.remove(name);
     }
+    // HTTP/2 may split them, and HTTP/1 may not.
+    if headers.get_all(COOKIE).iter().nth(1).is_some() {
+        join(headers, COOKIE, b"; ", None);
+    }
     say_who(headers, origin);
     headers.insert(HOST, host);
     headers.append(VIA, HeaderValue::from_static("1.1 counterfoil"));
@@ -201,13 +205,14 @@ fn say_who(headers: &mut HeaderMap, origin: &Origin) {
 
 /// Adds to a list that is one line: some readers look at the first line only, and some at the last.
 fn append(headers: &mut HeaderMap, name: HeaderName, item: &str) {
-    let mut list: Vec<u8> = Vec::new();
-    for line in headers.get_all(&name) {
-        list.extend_from_slice(line.as_bytes());
-        list.extend_from_slice(b", ");
-    }
-    list.extend_from_slice(item.as_bytes());
-    if let Ok(value) = HeaderValue::from_bytes(&list) {
+    join(headers, name, b", ", Some(item.as_bytes()));
+}
+
+/// Makes one line of several, and of one more.
+fn join(headers: &mut HeaderMap, name: HeaderName, between: &[u8], more: Option<&[u8]>) {
+    let lines = headers.get_all(&name).iter().map(HeaderValue::as_bytes);
+    let lines: Vec<&[u8]> = lines.chain(more).collect();
+    if let Ok(value) = HeaderValue::from_bytes(&lines.join(between)) {
         headers.insert(name, value);
     }
 }
@@ -281,6 +286,8 @@ mod tests {
             ("transfer-encoding", "chunked"),
             ("te", "gzip, trailers"),
             ("x-stays", "3"),
+            ("cookie", "a=1"),
+            ("cookie", "b=2"),
         ]);
 
         outward(&mut headers, &origin(false), HeaderValue::from_static("up"));
@@ -296,6 +303,7 @@ mod tests {
         }
         assert_eq!(headers["te"], "trailers");
         assert_eq!(headers["x-stays"], "3");
+        assert_eq!(headers["cookie"], "a=1; b=2");
     }
 
     #[test]

@@ -373,3 +373,47 @@ async fn a_service_that_resets_after_the_head_was_sent_is_not_asked_again() {
 
     service.await.unwrap();
 }
+
+/// What a caller is told when the service says exactly this.
+async fn when_the_service_says(said: &'static str) -> Answer {
+    let house = House::on_sqlite().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut route = house.route(quick(), None);
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let upstream = counterfoil_http::gateway::Upstream::new("x", &url, quick()).unwrap();
+    route.upstream = Arc::new(upstream);
+    let door = house.door_with(route).await;
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0; 1024];
+        stream.read(&mut head).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        // Until the gateway closes it.
+        let _ = stream.read(&mut head).await;
+    });
+    client::get(door.address, "/").await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_service_must_not_say_is_not_passed_on() {
+    let both = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n";
+    let answer = when_the_service_says(both).await;
+    assert_eq!((answer.status, &answer.body[..]), (200, &b"whole"[..]));
+    assert_ne!(answer.header("content-length"), Some("3"));
+
+    for odd in [
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabcd",
+        "SSH-2.0-OpenSSH_9.6\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nx-a: b\r\n folded: c\r\ncontent-length: 0\r\n\r\n",
+    ] {
+        let answer = when_the_service_says(odd).await;
+        assert_eq!(
+            (answer.status, answer.problem().as_str()),
+            (502, "service-unanswered"),
+            "{odd}"
+        );
+    }
+    let early = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    assert_eq!(when_the_service_says(early).await.status, 200);
+}

@@ -305,7 +305,8 @@ impl RouteReader<'_, '_> {
 
     fn policy(&mut self) -> Option<Policy> {
         let section = self.section;
-        let kind = section.business_type.clone().or(section.upstream.clone());
+        // Without an upstream that was said already.
+        let kind = section.business_type.clone().or(section.upstream.clone())?;
         let methods = self.methods("guarded-methods", &section.guarded_methods)?;
         if section.max_body.0 > LARGEST_BODY {
             self.wrong(
@@ -320,7 +321,7 @@ impl RouteReader<'_, '_> {
         ]
         .map(|(key, list)| self.statuses(key, list));
         let mut policy = Policy::new()
-            .business_type(kind.unwrap_or_default())
+            .business_type(kind)
             .map_err(|e| self.wrong_policy(&e))
             .ok()?
             .methods(methods)
