@@ -217,6 +217,21 @@ impl Lanes {
         batch
     }
 
+    /// Hands out one row to probe a destination with: one that has failed before, if there is one.
+    /// Where first attempts fail and second ones pass, a probe must not always be a first one.
+    pub(crate) fn next_probe(&mut self) -> Vec<Delivery> {
+        let again = |key: &LaneKey| {
+            let head = self.lanes.get(key).and_then(|lane| lane.rows.front());
+            head.is_some_and(|row| row.attempt > 1)
+        };
+        if let Some(at) = self.ready.iter().position(again)
+            && let Some(key) = self.ready.remove(at)
+        {
+            self.ready.push_front(key);
+        }
+        self.next_batch(1)
+    }
+
     fn landed(&mut self, row: &Delivery) -> LaneKey {
         let key = row.lane();
         self.in_flight = self.in_flight.saturating_sub(1);

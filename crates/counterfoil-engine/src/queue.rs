@@ -205,9 +205,10 @@ impl Queue {
     }
 
     /// How many rows may be read that others wait for: retries and the heads of lanes. They have a
-    /// share of the memory of their own, so that a backlog cannot keep them out.
+    /// share of the memory of their own, so that a backlog cannot keep them out; nor does an open
+    /// breaker, because they are the best probes. What an operator has opened is left alone.
     pub(crate) fn reserve(&self, settings: &Settings) -> usize {
-        if self.paused || self.active().is_empty() || !self.open_for_calls() {
+        if self.paused || self.active().is_empty() || self.dependency.wait().is_none() {
             return 0;
         }
         let share = settings.lane.saturating_mul(4).max(256);

@@ -25,12 +25,11 @@ impl Relay {
             let queue = &mut self.queues[index];
             let alone = queue.suspects > 0;
             let probe = queue.dependency.state() != State::Closed;
-            let max = if alone || probe {
-                1
-            } else {
-                queue.caps.max_batch
+            let max = if alone { 1 } else { queue.caps.max_batch };
+            let batch = match probe {
+                true => queue.lanes.next_probe(),
+                false => queue.lanes.next_batch(max),
             };
-            let batch = queue.lanes.next_batch(max);
             let batch = self.sort_out(index, batch);
             if batch.is_empty() {
                 continue;

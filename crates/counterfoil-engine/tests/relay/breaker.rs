@@ -109,6 +109,24 @@ async fn one_message_that_always_fails_says_nothing_about_its_destination() {
 }
 
 #[tokio::test]
+async fn messages_that_pass_at_the_second_attempt_get_through_although_every_first_one_fails() {
+    let store = MemoryStore::new();
+    let script = Script::new(|d| match d.attempt {
+        1 => failed(),
+        _ => Outcome::Stored,
+    });
+    let all: Vec<_> = (0..200).map(|a| message(a, 1)).collect();
+    enqueue(&store, &all).await;
+
+    let engine = start(&store, spec(&script)).await;
+    until_empty(&store).await;
+
+    assert_eq!(script.seen().len(), 400);
+    assert!(parked(&store).await.is_empty());
+    drop(engine);
+}
+
+#[tokio::test]
 async fn a_handlers_own_failures_do_not_open_its_breaker() {
     let store = MemoryStore::new();
     let script = Script::new(|_| Outcome::retry(Code::TASK_FAILED, "not yet"));

@@ -148,6 +148,8 @@ pub(super) async fn run(args: RelayArgs) -> Result<(), BoxError> {
     for (queue, on_park) in holding.chain(args.skipping.iter().map(|q| (q, OnPark::Skip))) {
         let mut spec = QueueSpec::new(queue, args.destination(queue)?);
         (spec.backoff, spec.on_park) = (backoff, on_park);
+        // Receivers here fail by count and not by time: probes come as quickly as retries do.
+        (spec.breaker.open_for, spec.breaker.open_cap) = (base, base * 8);
         engine = engine.queue(spec);
     }
     let mut end = End::listen()?;
