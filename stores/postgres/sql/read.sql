@@ -1,7 +1,14 @@
 -- $1 queues, $2 shard bits, $3 after, $4 limits, $5 numbers to leave out.
 -- Rows come by want and number. The horizon is one for the statement, because its snapshot is one.
+-- Whether any lane of a queue is taken is asked with LIMIT 1 and by queue: a plan that was made while the table was empty
+-- would otherwise go through the whole table, dead rows too, at every read.
 WITH w AS MATERIALIZED (
-    SELECT *
+    SELECT
+        u.*,
+        (SELECT true FROM counterfoil_outbox l
+         WHERE left(coalesce(l.queue, ''), 255) = u.queue AND l.state IN ('retrying', 'held') LIMIT 1) AS waiting,
+        (SELECT true FROM counterfoil_parked p
+         WHERE left(p.queue, 255) = u.queue AND p.hold AND p.state IN ('pending', 'redriven') LIMIT 1) AS blocked
     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])
         WITH ORDINALITY AS u (queue, shards, after, max_rows, n)
     WHERE NOT EXISTS (
@@ -26,9 +33,7 @@ SELECT
     coalesce(o.available_at > now(), false) AS early,
     CASE
         WHEN o.aggregate_id IS NULL THEN false
-        WHEN NOT (SELECT EXISTS (SELECT FROM counterfoil_outbox WHERE state IN ('retrying', 'held'))
-                      OR EXISTS (SELECT FROM counterfoil_parked WHERE hold AND state IN ('pending', 'redriven')))
-            THEN false
+        WHEN w.waiting IS NULL AND w.blocked IS NULL THEN false
         ELSE EXISTS (
                 SELECT FROM counterfoil_outbox l
                 WHERE left(coalesce(l.queue, ''), 255) = w.queue
