@@ -22,15 +22,27 @@ pub(crate) const MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Handy {
-    options: PgConnectOptions,
+    plain: PgConnectOptions,
+    by_key: PgConnectOptions,
     free: Mutex<Vec<PgConnection>>,
     places: Semaphore,
 }
 
 impl Handy {
     pub(crate) fn new(options: PgConnectOptions) -> Self {
+        let plain = options.log_statements(tracing::log::LevelFilter::Off);
+        // All statements here go by the primary key. Without this the server would plan those over
+        // arrays anew each time, or keep the plan of an empty table when it is full. Options of
+        // the connection, and not SET: behind a proxy the session may be somebody else's next.
+        let by_key = plain.clone().options([
+            ("plan_cache_mode", "force_generic_plan"),
+            ("enable_seqscan", "off"),
+            ("enable_hashjoin", "off"),
+            ("enable_mergejoin", "off"),
+        ]);
         Self {
-            options: options.log_statements(tracing::log::LevelFilter::Off),
+            plain,
+            by_key,
             free: Mutex::default(),
             places: Semaphore::new(MAX),
         }
@@ -62,16 +74,14 @@ impl Handy {
 
     async fn connect(&self) -> Result<PgConnection> {
         let connected = async {
-            let mut connection = self.options.connect().await?;
-            // All statements here go by the primary key. Without this the server would plan those
-            // over arrays anew each time, or keep the plan of an empty table when it is full.
-            sqlx::raw_sql(
-                "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;
-                 SET enable_hashjoin = off; SET enable_mergejoin = off",
-            )
-            .execute(&mut connection)
-            .await?;
-            Ok(connection)
+            match self.by_key.connect().await {
+                // A proxy may refuse such options.
+                Err(sqlx::Error::Database(refused)) => {
+                    tracing::debug!(%refused, "connecting again without options");
+                    self.plain.connect().await
+                }
+                connected => connected,
+            }
         };
         match tokio::time::timeout(PATIENCE, connected).await {
             Ok(connected) => connected.map_err(classify),

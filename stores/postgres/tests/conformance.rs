@@ -275,3 +275,32 @@ fn a_caller_that_goes_away_leaves_no_transaction_behind() {
         }
     });
 }
+
+/// The server keeps plans that it made while the tables were new. That of the statement that runs
+/// most often must still be good when the tables are full of rows that were sent.
+#[test]
+fn a_read_goes_by_an_index_even_when_it_was_planned_on_new_tables() {
+    run::<PostgresHarness, _, _>(async |t: Fixture<PostgresHarness>| {
+        let mut connection = t.harness.pool.acquire().await.unwrap();
+        connection.close_on_drop();
+        let prepare = format!(
+            "SET plan_cache_mode = force_generic_plan; PREPARE reading AS {}",
+            include_str!("../sql/read.sql")
+        );
+        sqlx::raw_sql(AssertSqlSafe(prepare))
+            .execute(&mut *connection)
+            .await
+            .unwrap();
+        let explain = "EXPLAIN EXECUTE reading ('{q}', '{-1}', '{0}', '{500}', '{}')";
+        let plan: Vec<String> = sqlx::raw_sql(explain)
+            .fetch_all(&mut *connection)
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| sqlx::Row::get(row, 0))
+            .collect();
+
+        let whole = |line: &String| line.contains("Seq Scan on counterfoil_outbox");
+        assert!(!plan.iter().any(whole), "{}", plan.join("\n"));
+    });
+}
