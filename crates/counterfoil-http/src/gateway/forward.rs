@@ -320,3 +320,73 @@ fn explain(error: &ForwardError) -> Response {
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::super::upstream::UpstreamSettings;
+    use super::*;
+
+    async fn service() -> (TcpListener, Arc<Upstream>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let upstream = Upstream::new("x", &url, UpstreamSettings::default()).unwrap();
+        (listener, Arc::new(upstream))
+    }
+
+    fn ask() -> Request {
+        let body = Body::from("hello");
+        http::Request::post("/")
+            .header("host", "x")
+            .body(body)
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_write_that_fails_before_the_first_byte_has_sent_nothing() {
+        let (_listener, upstream) = service().await;
+        let connection = upstream.connect().await.unwrap();
+        let line = Arc::clone(&connection.line);
+        upstream.keep(connection);
+        let connection = loop {
+            match upstream.waiting() {
+                Some(connection) => break connection,
+                None => tokio::task::yield_now().await,
+            }
+        };
+        upstream.keep(connection);
+        tokio::task::yield_now().await;
+        line.mute();
+
+        let error = exchange(&upstream, ask()).await.unwrap_err();
+
+        assert!(error.nothing_sent(), "{error}");
+        assert_eq!(line.count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_closed_after_an_answer_is_not_used_again() {
+        let (listener, upstream) = service().await;
+        for round in 0..20 {
+            let exchange = tokio::spawn({
+                let upstream = Arc::clone(&upstream);
+                async move {
+                    let response = exchange(&upstream, ask()).await?;
+                    Ok::<_, ForwardError>(axum::body::to_bytes(response.into_body(), 10).await)
+                }
+            });
+            let accepted = tokio::time::timeout(Duration::from_secs(10), listener.accept());
+            let (mut stream, _) = accepted.await.expect("no new connection").unwrap();
+            let mut head = [0; 1024];
+            assert!(stream.read(&mut head).await.unwrap() > 0);
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+            stream.write_all(answer).await.unwrap();
+
+            assert_eq!(exchange.await.unwrap().unwrap().unwrap(), "ok", "{round}");
+            // It did not say so in its answer.
+            drop(stream);
+        }
+    }
+}

@@ -65,6 +65,12 @@ impl Line {
         sent.bytes
     }
 
+    /// From now on every write fails, and nothing else shows it.
+    #[cfg(test)]
+    pub(super) fn mute(&self) {
+        self.sent().sealed = true;
+    }
+
     /// Whether the other side has neither closed the connection nor said anything. Asks the
     /// system itself: what has arrived is seen although nobody was woken yet.
     pub(super) fn is_quiet(&self) -> bool {

@@ -386,7 +386,7 @@ async fn when_the_service_says(said: &'static str) -> Answer {
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = [0; 1024];
-        stream.read(&mut head).await.unwrap();
+        assert!(stream.read(&mut head).await.unwrap() > 0);
         stream.write_all(said.as_bytes()).await.unwrap();
         // Until the gateway closes it.
         let _ = stream.read(&mut head).await;
