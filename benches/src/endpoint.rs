@@ -1,5 +1,6 @@
 //! Requests per second of an HTTP endpoint on loopback.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -21,7 +23,7 @@ pub struct Load {
 
 /// A server for one router, until it is dropped.
 pub struct Served {
-    address: std::net::SocketAddr,
+    address: SocketAddr,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -43,12 +45,29 @@ impl Served {
         Ok(Self { address, task })
     }
 
+    /// What a path gives as a cookie.
+    pub async fn cookie(&self, path: &'static str) -> anyhow::Result<String> {
+        let mut sender = connect(self.address).await?;
+        let request = http::Request::post(path)
+            .header("host", "localhost")
+            .body(Full::new(Bytes::new()))?;
+        let response = sender.send_request(request).await?;
+        let cookie = response
+            .headers()
+            .get("set-cookie")
+            .and_then(|v| v.to_str().ok()?.split(';').next());
+        cookie
+            .map(str::to_owned)
+            .ok_or_else(|| anyhow::anyhow!("{path} gave no cookie"))
+    }
+
     /// Posts to a path over some connections for a while. The key of each request comes from its
     /// number: `keys` of them in turn, or a new one each time.
     pub async fn post(
         &self,
         path: &'static str,
         keys: Option<u64>,
+        cookie: &str,
         connections: usize,
         time: Duration,
     ) -> anyhow::Result<Load> {
@@ -63,24 +82,21 @@ impl Served {
         let begun = Instant::now();
         for _ in 0..connections {
             let numbers = Arc::clone(&numbers);
-            let address = self.address;
+            let (address, cookie) = (self.address, cookie.to_owned());
             workers.spawn(async move {
-                let stream = TcpStream::connect(address).await?;
-                stream.set_nodelay(true)?;
-                let (mut sender, connection) =
-                    hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-                tokio::spawn(connection);
+                let mut sender = connect(address).await?;
                 let mut times = Vec::new();
                 while begun.elapsed() < time {
                     let n = numbers.fetch_add(1, Ordering::Relaxed);
                     let key = match keys {
-                        Some(keys) => format!("\"replay-{}\"", n % keys),
+                        Some(keys) => format!("\"{}-{}\"", &path[1..], n % keys),
                         None => format!("\"{run}-{n}\""),
                     };
                     let request = http::Request::post(path)
                         .header("host", "localhost")
                         .header("content-type", "application/json")
                         .header("idempotency-key", key)
+                        .header("cookie", &cookie)
                         .body(Full::new(Bytes::from_static(b"{\"amount\":7}")))?;
                     let sent = Instant::now();
                     let response = sender.send_request(request).await?;
@@ -103,4 +119,13 @@ impl Served {
             p99_ms: crate::percentile(&mut times, 0.99),
         })
     }
+}
+
+async fn connect(address: SocketAddr) -> anyhow::Result<SendRequest<Full<Bytes>>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
 }

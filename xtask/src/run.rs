@@ -12,7 +12,10 @@ use crate::servers::{self, Fleet, Server};
 use crate::stop::Stop;
 
 /// The store of a bench that is not told one.
-const DEFAULT_STORES: &[(&str, &str)] = &[("relay", "postgres")];
+const DEFAULT_STORES: &[(&str, &str)] = &[("relay", "postgres"), ("guard", "postgres")];
+
+/// What a bench needs besides its store's server.
+const BESIDES: &[(&str, &str)] = &[("guard", "redis")];
 
 /// Runs a command with servers, or keeps them until Ctrl-C.
 pub(crate) fn servers(only: &[&'static Server], command: &[String]) -> Result<u8, Stop> {
@@ -85,9 +88,13 @@ fn needed_by_bench(name: &str, args: &[String]) -> Result<Vec<&'static Server>, 
         Some("mysql") => "mariadb",
         Some(other) => other,
     };
-    servers::named(server)
-        .map(|server| vec![server])
-        .ok_or_else(|| Stop::Usage(format!("unknown store `{server}`")))
+    let besides = BESIDES.iter().filter(|(bench, _)| *bench == name);
+    std::iter::once(server)
+        .chain(besides.map(|(_, server)| *server))
+        .map(|server| {
+            servers::named(server).ok_or_else(|| Stop::Usage(format!("unknown store `{server}`")))
+        })
+        .collect()
 }
 
 fn store(args: &[String]) -> Option<&str> {

@@ -1,22 +1,30 @@
 //! `cargo xtask bench guard`: what the guard costs an HTTP endpoint, next to the same endpoint
-//! without it.
+//! without it, and next to the `axum-idempotent` crate, which remembers answers in the memory of the
+//! process: they are gone with it, and concurrent duplicates run twice.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
+use axum_idempotent::{IdempotentLayer, IdempotentOptions};
 use clap::{Parser, ValueEnum};
 use counterfoil::{Database, Guard, Rules};
 use counterfoil_benches::endpoint::{Load, Served};
 use counterfoil_benches::{Report, median};
 use counterfoil_core::store::Store as _;
 use counterfoil_http::{GuardLayer, Tx};
+use counterfoil_redis_gate::RedisGate;
+use ruts::store::Ttl;
+use ruts::store::moka::MokaStore;
+use ruts::{CookieOptions, Session, SessionLayer};
 use serde_json::{Value, json};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
+use tower_cookies::CookieManagerLayer;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
@@ -39,14 +47,16 @@ struct Options {
     /// Rounds of all endpoints, one after the other; the medians are reported.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Only this endpoint, for a profiler: `bare_select`, `replay`, `bare_insert`, `first` or
-    /// `leased`. No ratios then.
+    /// Only this endpoint, for a profiler: `bare_select`, `replay`, `bare_insert`, `first`,
+    /// `leased`, `gated_*` (with Redis) or `crate_*` (axum-idempotent). No ratios then.
     #[arg(long)]
     only: Option<String>,
 }
 
 const CONNECTIONS: usize = 16;
 const REPLAYED_KEYS: u64 = 1_000;
+/// With it the endpoint is also measured behind the gate.
+const REDIS: &str = "COUNTERFOIL_TEST_REDIS_URL";
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -78,13 +88,28 @@ macro_rules! endpoints {
                     .route_layer(GuardLayer::transactional(guard.clone()).one_caller());
                 let leased = Router::new()
                     .route("/leased", post(insert))
-                    .route_layer(GuardLayer::leased(guard).one_caller());
-                Ok(Router::new()
+                    .route_layer(GuardLayer::leased(guard.clone()).one_caller());
+                let mut all = Router::new()
                     .route("/bare-select", post(select))
                     .route("/bare-insert", post(insert))
                     .merge(first)
                     .merge(leased)
-                    .with_state(pool.clone()))
+                    .merge(remembered(
+                        Router::new()
+                            .route("/crate-first", post(insert))
+                            .route("/crate-replay", post(insert)),
+                    ));
+                if let Ok(redis) = std::env::var(REDIS) {
+                    let gate = RedisGate::new(&redis, counterfoil_redis_gate::Options::default())?;
+                    let gated = guard.gate(Arc::new(gate));
+                    all = all.merge(
+                        Router::new()
+                            .route("/gated-first", post(in_tx))
+                            .route("/gated-replay", post(in_tx))
+                            .route_layer(GuardLayer::transactional(gated).one_caller()),
+                    );
+                }
+                Ok(all.with_state(pool.clone()))
             }
 
             async fn select(State(pool): State<$pool>, Json(_): Json<Value>) -> Json<Value> {
@@ -141,6 +166,31 @@ endpoints!(
     "INSERT INTO business (name, amount) VALUES (?, ?)"
 );
 
+/// The same by the `axum-idempotent` crate. It keeps answers in a session, which `/session` begins.
+fn remembered<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
+    let store = Arc::new(MokaStore::builder().build());
+    let cookie = CookieOptions::build()
+        .name("session")
+        .max_age(3_600)
+        .path("/");
+    let options =
+        IdempotentOptions::new(3_600).use_idempotency_key_header(Some("idempotency-key"), true);
+    routes
+        .route_layer(IdempotentLayer::<MokaStore>::new(options))
+        .route("/session", post(begin_session))
+        .layer(SessionLayer::new(store).with_cookie_options(cookie))
+        .layer(CookieManagerLayer::new())
+}
+
+async fn begin_session(session: Session<MokaStore>) -> Result<(), String> {
+    let hour = Ttl::new(3_600).map_err(|e| e.to_string())?;
+    session
+        .set("who", &"somebody", hour, None)
+        .await
+        .map(drop)
+        .map_err(|e| e.to_string())
+}
+
 async fn postgres(options: &Options) -> anyhow::Result<Report> {
     let url = std::env::var("COUNTERFOIL_TEST_POSTGRES_URL").map_err(|_| {
         anyhow::anyhow!("set COUNTERFOIL_TEST_POSTGRES_URL, or run `cargo xtask bench guard`")
@@ -196,16 +246,21 @@ async fn sqlite(options: &Options) -> anyhow::Result<Report> {
 }
 
 async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
-    const ALL: [(&str, &str, bool); 5] = [
+    const ALL: [(&str, &str, bool); 9] = [
         ("bare_select", "/bare-select", false),
         ("replay", "/replay", true),
         ("bare_insert", "/bare-insert", false),
         ("first", "/first", false),
         ("leased", "/leased", false),
+        ("gated_replay", "/gated-replay", true),
+        ("gated_first", "/gated-first", false),
+        ("crate_replay", "/crate-replay", true),
+        ("crate_first", "/crate-first", false),
     ];
     let ways: Vec<_> = ALL
         .into_iter()
         .filter(|(name, ..)| options.only.as_deref().is_none_or(|only| only == *name))
+        .filter(|(name, ..)| !name.starts_with("gated") || std::env::var_os(REDIS).is_some())
         .collect();
     anyhow::ensure!(!ways.is_empty(), "--only must be the name of an endpoint");
     let time = Duration::from_secs(if options.quick { 1 } else { 4 });
@@ -214,11 +269,12 @@ async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
     } else {
         options.runs.max(1)
     };
+    let cookie = served.cookie("/session").await?;
     eprintln!("warming up");
     for &(_, path, replay) in &ways {
         let keys = replay.then_some(REPLAYED_KEYS);
         served
-            .post(path, keys, CONNECTIONS, Duration::from_secs(1))
+            .post(path, keys, &cookie, CONNECTIONS, Duration::from_secs(1))
             .await?;
     }
     let mut loads: Vec<Vec<Load>> = vec![Vec::new(); ways.len()];
@@ -226,7 +282,7 @@ async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
         eprintln!("round {run} of {runs}");
         for (way, (_, path, replay)) in ways.iter().enumerate() {
             let keys = replay.then_some(REPLAYED_KEYS);
-            loads[way].push(served.post(path, keys, CONNECTIONS, time).await?);
+            loads[way].push(served.post(path, keys, &cookie, CONNECTIONS, time).await?);
         }
     }
     let mut report = Report::default();
