@@ -213,6 +213,7 @@ mod tests {
         let upstream = &reading.file.upstreams["shop"];
         let defaults = Upstream {
             url: upstream.url.clone(),
+            attempt_timeout: upstream.attempt_timeout,
             ..Upstream::default()
         };
         assert_eq!(*upstream, defaults);

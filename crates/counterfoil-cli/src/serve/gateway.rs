@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use counterfoil_core::guard::Records;
-use counterfoil_http::gateway::{Gateway, ReplayCache, Route, serve};
+use counterfoil_engine::pipeline::Registry;
+use counterfoil_http::gateway::{
+    Gateway, Options, ReplayCache, Route, Wrap, register, resilient, serve,
+};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -25,6 +28,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Bound {
     listener: TcpListener,
     settings: config::Gateway,
+    wrap: Wrap,
 }
 
 /// The gateway at work.
@@ -41,15 +45,23 @@ pub(super) struct Source {
     pub(super) listen: Option<String>,
 }
 
-/// Takes the port.
-pub(super) async fn bind(settings: config::Gateway) -> Result<Bound> {
+/// Takes the port. The services are among the dependencies of this process from now on, so that
+/// what is remembered about them is there before the first call.
+pub(super) async fn bind(settings: config::Gateway, registry: &Registry) -> Result<Bound> {
     let listener = TcpListener::bind(settings.listen).await.map_err(|error| {
         let address = settings.listen;
         Failure::failed(format!(
             "the gateway cannot listen on {address}: {error}; choose another `listen` in [gateway]"
         ))
     })?;
-    Ok(Bound { listener, settings })
+    for route in &settings.routes {
+        register(registry, &route.upstream).map_err(|e| Failure::failed(e.to_string()))?;
+    }
+    Ok(Bound {
+        listener,
+        settings,
+        wrap: resilient(registry.clone()),
+    })
 }
 
 impl Bound {
@@ -90,8 +102,9 @@ impl Bound {
             warn_about_callers(&settings.routes);
         }
         let gateway = Gateway::new(records);
-        let tending = apply(&gateway, settings);
-        let watching = tokio::spawn(watch(gateway.clone(), source, hangups()?, tending));
+        let tending = apply(&gateway, settings, &self.wrap);
+        let watching = watch(gateway.clone(), self.wrap, source, hangups()?, tending);
+        let watching = tokio::spawn(watching);
         let serving = tokio::spawn(serve(self.listener, gateway, stop, goodbye));
         Ok(Running { serving, watching })
     }
@@ -121,13 +134,17 @@ fn warn_about_callers(routes: &[Route]) {
 }
 
 /// Lets these routes hold, and looks after their requests until it is aborted.
-fn apply(gateway: &Gateway, settings: config::Gateway) -> JoinHandle<()> {
+fn apply(gateway: &Gateway, settings: config::Gateway, wrap: &Wrap) -> JoinHandle<()> {
     let guards = settings.routes.iter().filter_map(|r| r.guard.as_ref());
     let often = guards
         .filter(|guard| guard.probe.is_some())
         .map(|guard| guard.rules.reconcile_age)
         .min();
-    gateway.set_routes(settings.routes, &settings.options);
+    let options = Options {
+        trust: settings.trust,
+        wrap: Some(Arc::clone(wrap)),
+    };
+    gateway.set_routes(settings.routes, &options);
     let often = often.map_or(TEND, |age| age.clamp(Duration::from_secs(1), TEND));
     gateway.reconcile().run(often)
 }
@@ -150,6 +167,7 @@ impl Drop for Tending {
 /// Reads the file again when it is asked to, and when it has changed.
 async fn watch(
     gateway: Gateway,
+    wrap: Wrap,
     source: Option<Source>,
     mut hangups: Hangups,
     tending: JoinHandle<()>,
@@ -180,7 +198,7 @@ async fn watch(
         match read {
             Ok(Some(settings)) => {
                 let routes = settings.routes.len();
-                tending.hand_over(apply(&gateway, settings));
+                tending.hand_over(apply(&gateway, settings, &wrap));
                 tracing::info!(routes, "the routes of the gateway were read again");
             }
             Ok(None) => tracing::error!(

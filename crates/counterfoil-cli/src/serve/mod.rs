@@ -50,14 +50,15 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
     let place = Place::find(global, &loaded)?;
     let listener = bind(settings.listen).await?;
     let address = listener.local_addr()?;
+    let registry = Registry::new();
     let gateway = match settings.gateway.take() {
-        Some(gateway) => Some(gateway::bind(gateway).await?),
+        Some(gateway) => Some(gateway::bind(gateway, &registry).await?),
         None => None,
     };
     let metrics = install_metrics()?;
     let outbox = place.open()?;
     let engine = tokio::select! {
-        started = start(&outbox, &settings, !args.no_migrate) => started?,
+        started = start(&outbox, &settings, registry, !args.no_migrate) => started?,
         // Whoever stops it while it waits for its database does not want to wait too.
         () = signals.first() => return Ok(()),
     };
@@ -169,10 +170,16 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-async fn start(outbox: &Arc<dyn Outbox>, settings: &Settings, migrate: bool) -> Result<Engine> {
+async fn start(
+    outbox: &Arc<dyn Outbox>,
+    settings: &Settings,
+    registry: Registry,
+    migrate: bool,
+) -> Result<Engine> {
     let mut builder = EngineBuilder::new(Arc::clone(outbox) as _)
         .settings(settings.engine.clone())
         .routes(settings.routes.clone())
+        .registry(registry)
         .migrate(migrate);
     for queue in &settings.queues {
         builder = builder.queue(queue.clone());

@@ -206,7 +206,10 @@ fn what_cannot_work_is_refused_with_its_line() {
          [[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\npath = \"/b\"\nkeep = \"8d\"\n\
          [[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\npath = \"/c\"\nprobe = \"POST /{key}\"\n\
          [upstream.shop]\nurl = \"http://127.0.0.1:8000\"\ntimeot = \"3s\"\n\
-         [upstream.tls]\nurl = \"https://example.com\"\n",
+         [upstream.tls]\nurl = \"https://example.com\"\n\
+         [upstream.odd]\nurl = \"http://127.0.0.1:8000\"\nretries = 6\nretry-cap = 1\nbreaker-ratio = 1.5\n\
+         [upstream.zero]\nurl = \"http://127.0.0.1:8000\"\nconnections = 0\n\
+         [upstream.soon]\nurl = \"http://127.0.0.1:8000\"\nretry-deadline = \"0s\"\n",
     );
 
     let done = home.run(&["config", "check"]);
@@ -223,6 +226,11 @@ fn what_cannot_work_is_refused_with_its_line() {
         "30: `probe` in [[gateway.route]]: a probe must change nothing",
         "33: unknown key `timeot` in [upstream.shop]; did you mean `timeout`?",
         "35: [upstream.tls]: https is not supported",
+        "38: `retries` in [upstream.odd]: at most 5",
+        "39: `retry-cap` in [upstream.odd]: ",
+        "40: `breaker-ratio` in [upstream.odd]: ",
+        "43: [upstream.zero]: `connections` must be greater than zero",
+        "46: `retry-deadline` in [upstream.soon]: must be greater than zero",
     ] {
         let expected = format!("error: counterfoil.toml:{expected}");
         let found = done.err.lines().any(|line| line.starts_with(&expected));
@@ -252,6 +260,47 @@ fn the_state_of_a_request_can_be_asked_for() {
     let found = order(door(&served), "k", "vanish-after");
     assert_eq!((found.status, replayed(&found)), (200, true));
     assert_eq!(upstream.calls(), 1);
+    served.stop();
+}
+
+#[test]
+fn a_service_in_trouble_is_left_alone_listed_and_remembered() {
+    let home = Home::sqlite();
+    let upstream = Upstream::start(home.path());
+    configure(&home, &upstream, "degraded = true\nharmless = [503]");
+    let file = home.path().join("counterfoil.toml");
+    let limits = "retries = 2\nbreaker-failures = 3\nbreaker-open = \"1m\"\n\
+                  breaker-open-cap = \"1m\"\nconnections = 7\nwaiting = 1\n";
+    let text = std::fs::read_to_string(&file).unwrap();
+    home.configure(&format!("{text}{limits}"));
+    let served = home.serve();
+    let policy = |served: &Served| served.get("/v1/policies").json()["policies"][0].clone();
+    assert_eq!(policy(&served)["destination"], "upstream:shop");
+    assert_eq!(policy(&served)["breaker"], "closed");
+    assert_eq!(policy(&served)["limit"], 7);
+
+    // The first call and its two retries open the breaker: one place for retries, and no other.
+    let failed = order(door(&served), "failed", "503");
+    assert_eq!(upstream.calls(), 3);
+    let told = order(door(&served), "k", "");
+
+    assert_eq!(failed.json()["error"], "503", "what the service has said");
+    assert_eq!(told.status, 202, "{told:?}");
+    assert_eq!(told.json()["state"], "not-started");
+    assert_eq!(policy(&served)["breaker"], "open");
+    let metrics = served.get("/metrics").body;
+    let open = "counterfoil_breaker_state{destination=\"upstream:shop\"} 2";
+    assert!(metrics.contains(open), "{metrics}");
+    let server = format!("http://{}", served.address);
+    home.ok(&["policies", "open", "upstream:shop", "--server", &server]);
+    served.stop();
+
+    let served = home.serve();
+    assert_eq!(order(door(&served), "k", "").status, 202);
+    assert_eq!(upstream.calls(), 3, "known before the first call");
+    let server = format!("http://{}", served.address);
+    home.ok(&["policies", "close", "upstream:shop", "--server", &server]);
+    assert_eq!(order(door(&served), "k", "").status, 201);
     served.stop();
 }
 

@@ -37,6 +37,13 @@ pub trait Classify<Req, Res, E>: Clone + Send + Sync + 'static {
         None
     }
 
+    /// Whether an attempt that has begun may go on past the deadline, because nobody would know what
+    /// came of it if it were cut off. Then the deadline only says when no further one begins.
+    fn outlasts(&self, request: &Req) -> bool {
+        let _ = request;
+        false
+    }
+
     /// The call is over, after all its attempts.
     fn finished(&self, result: Result<&mut Res, &CallError<E>>, report: Report) {
         let _ = (result, report);

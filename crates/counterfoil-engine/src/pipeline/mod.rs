@@ -1,7 +1,8 @@
 //! Calls of a dependency that may be tried again, inside limits.
 //!
 //! # Promise
-//! A call that goes through [`Stack`] ends by its deadline. It is tried again only if its result can
+//! A call that goes through [`Stack`] ends by its deadline, unless its [`Classify`] says that what has
+//! begun is never cut off. It is tried again only if its result can
 //! pass later and repeating it is harmless, and only while the breaker is closed and the budget
 //! of the dependency has a retry left. Retries happen in exactly one place, the [`RetryLayer`]: a caller
 //! that retries on top of it multiplies load.

@@ -1,7 +1,7 @@
 //! The one place where a call is made again.
 //!
 //! # Promise
-//! The call ends by its deadline. Between two attempts the breaker is asked first, then the budget:
+//! The call ends by its deadline, unless its attempts may outlast it: then no attempt begins after it. Between two attempts the breaker is asked first, then the budget:
 //! while the breaker is not closed there are no retries, and when the budget is spent the caller
 //! gets the last result now. A wait that the dependency asks for is honoured, or the call is given up.
 
@@ -96,6 +96,7 @@ where
         let effect = self.classify.effect(&request);
         let limits = self.dependency.limits();
         let within = self.classify.deadline(&request).unwrap_or(limits.deadline);
+        let outlasts = self.classify.outlasts(&request);
         let most = match effect {
             Effect::Read => limits.backoff.max_attempts(),
             Effect::Write { .. } => limits.backoff.max_attempts().min(limits.write_attempts),
@@ -106,6 +107,7 @@ where
             service,
             effect,
             within,
+            outlasts,
             until: Instant::now() + within,
             attempts: Attempts::begin(backoff, within, seed, self.dependency.now()),
             made: 0,
@@ -121,6 +123,7 @@ struct Run<S, C> {
     service: S,
     effect: Effect,
     within: Duration,
+    outlasts: bool,
     until: Instant,
     attempts: Attempts,
     made: u32,
@@ -177,6 +180,9 @@ impl<S, C> Run<S, C> {
             poll_fn(|cx| service.poll_ready(cx)).await?;
             service.call(request).await
         };
+        if self.outlasts {
+            return call.await;
+        }
         let late = Err(CallError::Deadline {
             within: self.within,
         });

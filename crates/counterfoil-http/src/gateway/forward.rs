@@ -77,7 +77,10 @@ pub type Step = BoxCloneSyncService<Request, Response, ForwardError>;
 /// Wraps something around the calls of a route: retries, a breaker, a budget.
 pub type Wrap = Arc<dyn Fn(&Route, Step) -> Step + Send + Sync>;
 
-/// Leave for the memory that a guarded request takes, until it was sent.
+/// When to come again if all connections are in use.
+const CROWDED: Duration = Duration::from_secs(1);
+
+/// Leave for the memory that a guarded request takes, until it was sent for the last time.
 #[derive(Clone)]
 pub(super) struct Space {
     pub(super) _permit: Arc<OwnedSemaphorePermit>,
@@ -160,7 +163,11 @@ pub(super) async fn exchange(
     // Held until the request was sent, or never will be.
     let _space = request.extensions_mut().remove::<Space>();
     let place = upstream.place().await;
-    let place = place.ok_or_else(|| not_sent("all connections are in use".into()))?;
+    // The service is not to blame: this is our own ceiling.
+    let place = place.ok_or_else(|| ForwardError::NotNow {
+        why: format!("all connections to `{}` are in use", upstream.name()),
+        after: CROWDED,
+    })?;
     loop {
         let waiting = upstream.waiting();
         let used = waiting.is_some();

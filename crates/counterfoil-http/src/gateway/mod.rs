@@ -6,7 +6,8 @@
 //! service is never guessed: every byte that goes to the service's socket is counted. No byte
 //! sent: the key is free again, and the repeat runs. A byte sent and no answer: the outcome is
 //! uncertain, the repeat is told so and does not run, until a probe of the service or an operator
-//! settles it. When the records cannot be read or written, nothing is forwarded.
+//! settles it. A service in trouble is left alone, and no retry can do something twice:
+//! [`resilient`]. When the records cannot be read or written, nothing is forwarded.
 //!
 //! Everything else passes through as it is, in both directions, without being stored: bodies are
 //! streamed with bounded buffers, headers that belong to one connection stay on it.
@@ -18,13 +19,13 @@
 //! | host, path | `target` | 400 |
 //! | route, the most specific | [`route`] | 404, 405 |
 //! | guard, where there is one: key, caller, body, claim | [`crate::guard`] | replay; 4xx; 503 |
-//! | whatever is wrapped around the call: [`Wrap`] | | |
+//! | what is wrapped around the call ([`Wrap`]): [`resilient`] | `resilience` | 503 |
 //! | the call: [`Forward`], one tower service | `forward`, `headers`, [`upstream`] | 502, 503, 504 |
 //! | an answer for those who must not wait, where configured | `degraded` | 202 |
 //!
 //! # Not here
-//! TLS on either side, HTTP/2 to the service, upgrades (WebSocket), several addresses with a choice
-//! between them, and repeated attempts: what tries again is wrapped around [`Forward`].
+//! TLS on either side, HTTP/2 to the service, upgrades (WebSocket), and several addresses with a
+//! choice between them.
 
 mod cache;
 mod degraded;
@@ -35,6 +36,7 @@ mod headers;
 mod inbound;
 mod lent;
 mod probe;
+mod resilience;
 pub mod route;
 mod silence;
 mod status;
@@ -48,6 +50,7 @@ pub use forward::{Forward, ForwardError, Step, Wrap};
 pub use headers::{Trust, TrustError};
 pub use inbound::serve;
 pub use probe::{Probe, ProbeError};
+pub use resilience::{register, resilient};
 pub use route::{CallerRule, Guarded, Pattern, PatternError, Route};
 pub use status::status;
 pub use upstream::{Upstream, UpstreamError, UpstreamSettings};

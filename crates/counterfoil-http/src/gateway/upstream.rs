@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use counterfoil_engine::pipeline::policy::bulkhead::Size;
+use counterfoil_engine::pipeline::{Limits, LimitsError};
 use http::HeaderValue;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -35,6 +37,7 @@ const HEAD_BYTES: usize = 64 * 1024;
 /// | `timeout` | 30 s | silence after the last byte of the request, until the answer begins |
 /// | `idle_timeout` | 5 min | silence between two pieces of an answer |
 /// | `connections` | 512 | at one time |
+/// | `limits` | those of [`Limits`], 512 calls and 512 waiting, attempts not cut | see [`resilient`](super::resilient) |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamSettings {
     /// To find the address and connect, or to wait for a free connection.
@@ -45,6 +48,9 @@ pub struct UpstreamSettings {
     pub idle_timeout: Duration,
     /// Connections in use at one time.
     pub connections: usize,
+    /// How often calls are made again, and when none are made. `attempt` is for reads that may be
+    /// made again; the longest time leaves them to `timeout`.
+    pub limits: Limits,
 }
 
 impl Default for UpstreamSettings {
@@ -54,6 +60,15 @@ impl Default for UpstreamSettings {
             timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(300),
             connections: 512,
+            limits: Limits {
+                // A slow read is no failed one.
+                attempt: Duration::MAX,
+                bulkhead: Size {
+                    limit: 512,
+                    queue: 512,
+                },
+                ..Limits::default()
+            },
         }
     }
 }
@@ -79,6 +94,9 @@ pub enum UpstreamError {
     /// A limit of zero.
     #[error("`{0}` must be greater than zero")]
     Zero(&'static str),
+    /// Limits that cannot be.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
 }
 
 /// A service behind the gateway.
@@ -116,6 +134,7 @@ impl Upstream {
                 return Err(UpstreamError::Zero(name));
             }
         }
+        settings.limits.validate()?;
         let wrong = || UpstreamError::Url(url.to_owned());
         let host = parsed.host_str().ok_or_else(wrong)?;
         let authority = match parsed.port() {

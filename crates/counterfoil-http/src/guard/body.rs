@@ -41,7 +41,7 @@ pub(super) async fn read(
 
 /// A body with what trails it. Its length is not said beforehand: what trails a body fits behind
 /// chunks only.
-pub(super) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Body {
+pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Body {
     let Some(trailers) = trailers else {
         return Body::from(bytes);
     };

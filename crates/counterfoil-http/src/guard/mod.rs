@@ -13,7 +13,7 @@
 //! Nothing is claimed before the body is complete.
 
 pub(crate) mod answer;
-mod body;
+pub(crate) mod body;
 mod front;
 mod header_key;
 mod layer;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use counterfoil_core::guard::{Key, Records, Rules, State};
 use counterfoil_core::store::Store as _;
+use counterfoil_engine::pipeline::Registry;
 use counterfoil_http::Policy;
 use counterfoil_http::gateway::{
     self, CallerRule, Gateway, Guarded, Options, Pattern, Probe, Route, UpstreamSettings,
@@ -117,6 +118,17 @@ impl House {
         let gateway = Gateway::new(Arc::clone(&self.records));
         gateway.set_routes(vec![route], &Options::default());
         Door::open(gateway).await
+    }
+
+    /// A gateway with everything that is wrapped around its calls.
+    pub(crate) async fn resilient_door(&self, routes: Vec<Route>) -> (Door, Registry) {
+        let (gateway, registry) = (Gateway::new(Arc::clone(&self.records)), Registry::new());
+        let options = Options {
+            wrap: Some(gateway::resilient(registry.clone())),
+            ..Options::default()
+        };
+        gateway.set_routes(routes, &options);
+        (Door::open(gateway).await, registry)
     }
 
     pub(crate) async fn state_of(&self, key: &str) -> Option<State> {

@@ -16,6 +16,7 @@ mod forwarding;
 mod hostile;
 mod house;
 mod later;
+mod resilience;
 mod upstream;
 
 /// One test for each database and each case.

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 FILE = sys.argv[2]
 LOCK = threading.Condition()
-STATE = {"calls": 0, "connections": 0, "waiting": 0, "go": 0, "aborted": 0, "bytes": 0}
+STATE = {"calls": 0, "connections": 0, "waiting": 0, "go": 0, "aborted": 0, "bytes": 0, "statuses": 0}
 
 
 def effects():
@@ -122,6 +122,8 @@ class Handler(BaseHTTPRequestHandler):
                 size -= len(piece)
             return None
         if url.path == "/status":
+            with LOCK:
+                STATE["statuses"] += 1
             status = int(query["is"][0])
             self.send_response(status)
             if status not in (204, 304):

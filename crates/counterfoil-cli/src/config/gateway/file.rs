@@ -153,17 +153,54 @@ pub(crate) struct Upstream {
     pub(crate) idle_timeout: Span,
     /// At one time.
     pub(crate) connections: usize,
+    /// Callers that may wait for one of them.
+    pub(crate) waiting: usize,
+    /// The most times that a call is made again.
+    pub(crate) retries: u32,
+    /// After this time no call is made again.
+    pub(crate) retry_deadline: Span,
+    /// For one attempt of a read; absent: as the other timeouts say.
+    pub(crate) attempt_timeout: Option<Span>,
+    /// Retries in a minute, for each call that succeeded.
+    pub(crate) retry_ratio: f64,
+    /// Retries in a minute without any success.
+    pub(crate) retry_floor: u64,
+    /// The most retries in a minute.
+    pub(crate) retry_cap: u64,
+    /// Failures in a row that open the breaker; zero: never for that.
+    pub(crate) breaker_failures: u32,
+    /// The share of failures that opens it.
+    pub(crate) breaker_ratio: f64,
+    /// With fewer calls the share says nothing.
+    pub(crate) breaker_min_calls: u32,
+    /// How long it is open before the first probe.
+    pub(crate) breaker_open: Span,
+    /// The longest time between two probes.
+    pub(crate) breaker_open_cap: Span,
 }
 
 impl Default for Upstream {
     fn default() -> Self {
         let settings = UpstreamSettings::default();
+        let limits = settings.limits;
         Self {
             url: None,
             connect_timeout: Span(settings.connect_timeout),
             timeout: Span(settings.timeout),
             idle_timeout: Span(settings.idle_timeout),
             connections: settings.connections,
+            waiting: limits.bulkhead.queue,
+            retries: limits.backoff.max_attempts() - 1,
+            retry_deadline: Span(limits.deadline),
+            attempt_timeout: None,
+            retry_ratio: limits.budget.ratio.as_f64(),
+            retry_floor: limits.budget.floor,
+            retry_cap: limits.budget.cap,
+            breaker_failures: limits.breaker.consecutive.unwrap_or(0),
+            breaker_ratio: limits.breaker.failure_ratio.as_f64(),
+            breaker_min_calls: limits.breaker.min_calls,
+            breaker_open: Span(limits.breaker.open_for),
+            breaker_open_cap: Span(limits.breaker.open_cap),
         }
     }
 }

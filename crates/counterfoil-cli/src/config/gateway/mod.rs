@@ -1,6 +1,7 @@
 //! `[gateway]`, `[[gateway.route]]` and `[upstream.NAME]`: from the file to routes that can work.
 
 pub(super) mod file;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,8 +11,7 @@ use std::time::Duration;
 
 use counterfoil_core::guard::{Rules, RulesError};
 use counterfoil_http::gateway::{
-    CallerRule, Guarded, Options, Pattern, Probe, Route, Trust, Upstream, UpstreamError,
-    UpstreamSettings,
+    CallerRule, Guarded, Pattern, Probe, Route, Trust, Upstream, UpstreamError, UpstreamSettings,
 };
 use counterfoil_http::{Policy, PolicyError};
 
@@ -32,8 +32,8 @@ pub(crate) struct Gateway {
     pub(crate) listen: SocketAddr,
     /// Which requests go where.
     pub(crate) routes: Vec<Route>,
-    /// What holds for all routes.
-    pub(crate) options: Options,
+    /// Proxies whose word is believed.
+    pub(crate) trust: Trust,
     /// Memory for copies of answers, and how long they are believed.
     pub(crate) cache: Option<(usize, Duration)>,
 }
@@ -66,10 +66,7 @@ pub(super) fn gateway(file: &File, judge: &mut Judge<'_>) -> Option<Gateway> {
     Some(Gateway {
         listen: listen?,
         routes,
-        options: Options {
-            trust: trust.ok()?,
-            wrap: None,
-        },
+        trust: trust.ok()?,
         cache: section.replay_cache.map(|size| (size.0, age)),
     })
 }
@@ -82,12 +79,14 @@ fn upstreams(file: &File, judge: &mut Judge<'_>) -> BTreeMap<String, Option<Arc<
     let mut all = BTreeMap::new();
     for (name, section) in &file.upstreams {
         let (path, shown) = (format!("upstream.{name}"), format!("[upstream.{name}]"));
-        let settings = UpstreamSettings {
+        let limits = limits::limits(name, section, judge);
+        let settings = limits.map(|limits| UpstreamSettings {
             connect_timeout: section.connect_timeout.0,
             timeout: section.timeout.0,
             idle_timeout: section.idle_timeout.0,
             connections: section.connections,
-        };
+            limits,
+        });
         let made = match &section.url {
             None => {
                 let text =
@@ -98,7 +97,7 @@ fn upstreams(file: &File, judge: &mut Judge<'_>) -> BTreeMap<String, Option<Arc<
             Some(url) => judge
                 .resolve(&format!("{path}.url"), &format!("`url` in {shown}"), url)
                 .and_then(|url| {
-                    let made = Upstream::new(name, &url, settings);
+                    let made = Upstream::new(name, &url, settings?);
                     made.map_err(|e| wrong_upstream(judge, &path, &shown, &e))
                         .ok()
                 }),

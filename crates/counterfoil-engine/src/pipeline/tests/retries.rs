@@ -86,6 +86,55 @@ async fn a_call_ends_by_its_deadline_whatever_the_dependency_does() {
     assert_eq!(begun.elapsed(), S);
 }
 
+/// What has begun is never cut off.
+#[derive(Clone)]
+struct Patient;
+
+impl Classify<Request<()>, Response<()>, Broken> for Patient {
+    fn class(&self, result: Result<&Response<()>, &Broken>) -> Class {
+        Classify::<Request<()>, _, _>::class(&Http, result)
+    }
+
+    fn effect(&self, _: &Request<()>) -> Effect {
+        Effect::Read
+    }
+
+    fn again(&self, request: &Request<()>) -> Option<Request<()>> {
+        Some(request.clone())
+    }
+
+    fn outlasts(&self, _: &Request<()>) -> bool {
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_may_outlast_the_deadline_and_none_begins_after_it() {
+    for (script, took, calls) in [
+        (vec![Act::After(5 * S)], 5 * S, 1),
+        (
+            vec![Act::Status(500), Act::After(5 * S)],
+            5 * S + 200 * MS,
+            2,
+        ),
+        (vec![Act::Status(500)], 200 * MS, 2),
+    ] {
+        let upstream = Upstream::new(&script);
+        let limited = dependency(|l| {
+            l.deadline = 600 * MS;
+            l.attempt = 60 * S;
+        });
+        let acting = upstream.clone();
+        let call = service_fn(move |_: Request<()>| acting.clone().act());
+        let client = BoxCloneSyncService::new(limited.stack(Patient).layer(call));
+        let begun = Instant::now();
+
+        let _ = send(&client, get()).await;
+
+        assert_eq!((begun.elapsed(), upstream.calls()), (took, calls));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_may_bring_its_own_deadline() {
     let upstream = Upstream::new(&[Act::Hang]);

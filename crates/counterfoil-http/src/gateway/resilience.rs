@@ -1,0 +1,439 @@
+//! What is wrapped around the calls of a service: retries, a breaker, a budget, a ceiling.
+//!
+//! # Promise
+//! A service is one dependency, `upstream:NAME`, whatever routes lead to it. While its breaker is
+//! open it gets nothing but probes. Retries happen here and nowhere else in the gateway, inside the
+//! service's budget, and none begins after the deadline:
+//!
+//! | call | is made again | at most |
+//! |---|---|---|
+//! | GET and HEAD without a body | after 5xx, 408, 425, 429, no answer | 5 times |
+//! | with a key, guarded | when it is proven that nothing was sent, or after a status that the route calls harmless | 4 times |
+//! | everything else | never | |
+//!
+//! What is not called because of all this is [`ForwardError::NotNow`], and so is a call that would
+//! have been made again if the budget had allowed it and of which nothing was sent.
+//!
+//! Requests that are not guarded are streamed, so there is no copy to send again. They pass the
+//! breaker and the ceiling only, and end as the service's own `timeout` says: an upload may take
+//! as long as it moves. An attempt with a key is never cut off here either, because that would make
+//! its outcome uncertain.
+//!
+//! # When it is dropped
+//! The call is dropped, its place is free, and the breaker hears nothing of it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use counterfoil_core::guard::Key;
+use counterfoil_engine::pipeline::policy::class::Failure;
+use counterfoil_engine::pipeline::policy::retry_after;
+use counterfoil_engine::pipeline::{
+    BreakerLayer, CallError, CallFuture, Class, Classify, Dependency, Effect, Ended, LimitsError,
+    Registry, Report, RetryLayer,
+};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use tower::{Layer as _, Service, ServiceExt as _};
+
+use super::forward::{ForwardError, Step, Wrap};
+use super::route::Route;
+use super::upstream::Upstream;
+use crate::guard::body::whole;
+
+/// When to come again if nobody knows better: the budget is spent, or an operator holds the
+/// breaker open.
+const LATER: Duration = Duration::from_secs(10);
+/// When to come again if too many calls are under way.
+const CROWDED: Duration = Duration::from_secs(1);
+
+/// Wraps the calls of every route by the limits of its upstream. Made again are GET and HEAD after
+/// failures, guarded requests while it is proven that nothing has happened, and nothing else. What
+/// is not called is [`ForwardError::NotNow`].
+pub fn resilient(registry: Registry) -> Wrap {
+    Arc::new(
+        move |route: &Route, step: Step| match register(&registry, &route.upstream) {
+            Ok(dependency) => Step::new(Resilient {
+                calls: Calls {
+                    step,
+                    upstream: Arc::clone(&route.upstream),
+                    dependency,
+                },
+                rule: rule(route),
+            }),
+            // The limits of an upstream were checked when it was made.
+            Err(error) => {
+                tracing::error!(upstream = route.upstream.name(), %error, "calls have no limits");
+                step
+            }
+        },
+    )
+}
+
+/// The dependency that stands for an upstream. Whoever asks first decides its limits: those that are
+/// changed later hold from the next start on.
+pub fn register(registry: &Registry, upstream: &Upstream) -> Result<Arc<Dependency>, LimitsError> {
+    let wanted = upstream.settings().limits;
+    let dependency = registry.dependency(&format!("upstream:{}", upstream.name()), wanted)?;
+    if *dependency.limits() != wanted {
+        tracing::warn!(
+            upstream = upstream.name(),
+            "the changed limits of its retries, breaker and places hold from the next start on"
+        );
+    }
+    Ok(dependency)
+}
+
+/// What holds for guarded requests of a route.
+#[derive(Clone, Default)]
+struct Rule {
+    harmless: Arc<[StatusCode]>,
+    degraded: bool,
+    /// No attempt begins later.
+    within: Option<Duration>,
+}
+
+fn rule(route: &Route) -> Rule {
+    let Some(guard) = &route.guard else {
+        return Rule::default();
+    };
+    let deadline = route.upstream.settings().limits.deadline;
+    Rule {
+        harmless: guard.policy.harmless.clone().into(),
+        degraded: guard.degraded.is_some(),
+        // By then the claim is ours even if it could not be renewed once.
+        within: Some(deadline.min(guard.rules.lease / 3)),
+    }
+}
+
+/// A request on its way to the service.
+struct Call {
+    parts: Parts,
+    body: Carried,
+}
+
+enum Carried {
+    /// As it comes, once.
+    Stream(Body),
+    /// In memory.
+    Whole(Bytes, Option<HeaderMap>),
+}
+
+/// What may be done with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Keyed,
+    Once,
+}
+
+impl Kind {
+    fn of(request: &Request) -> Self {
+        let read = matches!(*request.method(), Method::GET | Method::HEAD);
+        // The guard says so, not the caller: its header may be on a request that is not guarded.
+        if request.extensions().get::<Key>().is_some() {
+            Kind::Keyed
+        } else if read && request.body().is_end_stream() {
+            Kind::Read
+        } else {
+            Kind::Once
+        }
+    }
+}
+
+/// What is known about one call besides its result.
+#[derive(Default)]
+struct Notes {
+    report: Option<Report>,
+    /// The caller's own upload has failed: nothing is known about the service.
+    spoiled: Option<ForwardError>,
+}
+
+type Shared = Arc<Mutex<Notes>>;
+
+fn note(notes: &Shared, write: impl FnOnce(&mut Notes)) {
+    write(&mut notes.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Calls of a route, with all their attempts.
+#[derive(Clone)]
+struct Resilient {
+    calls: Calls,
+    rule: Rule,
+}
+
+impl Service<Request> for Resilient {
+    type Response = Response;
+    type Error = ForwardError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, ForwardError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        Box::pin(self.clone().run(request))
+    }
+}
+
+impl Resilient {
+    async fn run(self, request: Request) -> Result<Response, ForwardError> {
+        let (kind, notes) = (Kind::of(&request), Shared::default());
+        let (parts, body) = request.into_parts();
+        let body = match kind {
+            Kind::Once => Carried::Stream(body),
+            Kind::Read => Carried::Whole(Bytes::new(), None),
+            // The guard has read it: nothing is waited for.
+            Kind::Keyed => match body.collect().await {
+                Ok(read) => {
+                    let trailers = read.trailers().cloned();
+                    Carried::Whole(read.to_bytes(), trailers)
+                }
+                Err(error) => return Err(self.not_now(&error.to_string(), LATER)),
+            },
+        };
+        let judge = Judge {
+            kind,
+            rule: self.rule.clone(),
+            notes: Arc::clone(&notes),
+        };
+        let attempt = Attempt {
+            calls: self.calls.clone(),
+            kind,
+            notes: Arc::clone(&notes),
+        };
+        let dependency = || Arc::clone(&self.calls.dependency);
+        let broken = BreakerLayer::new(dependency(), Health).layer(attempt);
+        let retried = RetryLayer::new(dependency(), judge).layer(broken);
+        let result = retried.oneshot(Call { parts, body }).await;
+        let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
+        self.ended(kind, result, notes)
+    }
+
+    fn ended(
+        &self,
+        kind: Kind,
+        result: Result<Response, CallError<ForwardError>>,
+        notes: Notes,
+    ) -> Result<Response, ForwardError> {
+        if let Some(error) = notes.spoiled {
+            return Err(error);
+        }
+        let ended = notes.report.map(|report| report.ended);
+        let short = matches!(ended, Some(Ended::BudgetSpent | Ended::TurnedAway));
+        let why = match ended {
+            Some(Ended::BudgetSpent) => "the budget for retries is spent",
+            _ => "the breaker is open",
+        };
+        let wait = || self.calls.dependency.wait().filter(|wait| !wait.is_zero());
+        match result {
+            Ok(answer) => {
+                let harmless = self.rule.harmless.contains(&answer.status());
+                // Nothing has happened, and the route wants to say so in its own way.
+                let instead = short && kind == Kind::Keyed && self.rule.degraded && harmless;
+                match instead {
+                    true => Err(self.not_now(why, wait().unwrap_or(LATER))),
+                    false => Ok(answer),
+                }
+            }
+            Err(CallError::Call(ForwardError::NotSent { why: failed, .. })) if short => {
+                let why = format!("{why} after: {failed}");
+                Err(self.not_now(&why, wait().unwrap_or(LATER)))
+            }
+            Err(CallError::Call(error)) => Err(error),
+            Err(error) if error.not_called() => {
+                let otherwise = match error {
+                    CallError::Full => CROWDED,
+                    _ => LATER,
+                };
+                let after = error.retry_after().unwrap_or(otherwise);
+                Err(self.not_now(&error.to_string(), after))
+            }
+            Err(error) => Err(ForwardError::Unanswered {
+                upstream: self.calls.upstream.name().to_owned(),
+                why: error.to_string(),
+                silent: true,
+            }),
+        }
+    }
+
+    fn not_now(&self, why: &str, after: Duration) -> ForwardError {
+        let name = self.calls.upstream.name();
+        ForwardError::NotNow {
+            why: format!("`{name}`: {why}"),
+            after,
+        }
+    }
+}
+
+/// Calls of a service.
+#[derive(Clone)]
+struct Calls {
+    step: Step,
+    upstream: Arc<Upstream>,
+    dependency: Arc<Dependency>,
+}
+
+/// One attempt of one call, when it has a place.
+#[derive(Clone)]
+struct Attempt {
+    calls: Calls,
+    kind: Kind,
+    notes: Shared,
+}
+
+impl Service<Call> for Attempt {
+    type Response = Response;
+    type Error = CallError<ForwardError>;
+    type Future = CallFuture<Response, CallError<ForwardError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Call) -> Self::Future {
+        Box::pin(self.clone().run(call))
+    }
+}
+
+impl Attempt {
+    async fn run(self, call: Call) -> Result<Response, CallError<ForwardError>> {
+        let Calls {
+            step,
+            upstream,
+            dependency,
+        } = &self.calls;
+        let patience = upstream.settings().connect_timeout;
+        let place = tokio::time::timeout(patience, dependency.enter()).await;
+        let Ok(Some(_place)) = place else {
+            return Err(CallError::Full);
+        };
+        let (request, spoiled) = outward(call);
+        let answer = step.clone().oneshot(request);
+        let after = dependency.limits().attempt;
+        let answer = match self.kind {
+            Kind::Read => match tokio::time::timeout(after, answer).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(CallError::Timeout { after }),
+            },
+            Kind::Keyed | Kind::Once => answer.await,
+        };
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(ForwardError::NotNow { .. }) => Err(CallError::Full),
+            Err(error) if spoiled.load(Ordering::Acquire) => {
+                note(&self.notes, |notes| notes.spoiled = Some(error));
+                Err(CallError::Abandoned)
+            }
+            Err(error) => Err(CallError::Call(error)),
+        }
+    }
+}
+
+/// The request itself, and whether reading it from the caller has failed.
+fn outward(call: Call) -> (Request, Arc<AtomicBool>) {
+    let spoiled = Arc::new(AtomicBool::new(false));
+    let body = match call.body {
+        Carried::Whole(bytes, trailers) => whole(bytes, trailers),
+        Carried::Stream(body) if body.is_end_stream() => body,
+        Carried::Stream(body) => {
+            let failed = Arc::clone(&spoiled);
+            Body::new(body.map_err(move |error| {
+                failed.store(true, Ordering::Release);
+                error
+            }))
+        }
+    };
+    (Request::from_parts(call.parts, body), spoiled)
+}
+
+/// Whether a call may be made again.
+#[derive(Clone)]
+struct Judge {
+    kind: Kind,
+    rule: Rule,
+    notes: Shared,
+}
+
+impl Classify<Call, Response, ForwardError> for Judge {
+    fn class(&self, result: Result<&Response, &ForwardError>) -> Class {
+        let class = class(result);
+        let harmless = match result {
+            Ok(answer) => self.rule.harmless.contains(&answer.status()),
+            Err(error) => error.nothing_sent(),
+        };
+        match self.kind {
+            // It may have happened: never again, whatever it was.
+            Kind::Keyed if class.can_pass_later() && !harmless => Class::Refused,
+            _ => class,
+        }
+    }
+
+    fn effect(&self, _: &Call) -> Effect {
+        match self.kind {
+            Kind::Read => Effect::Read,
+            Kind::Keyed | Kind::Once => Effect::Write {
+                keyed: self.kind == Kind::Keyed,
+                conditional: false,
+            },
+        }
+    }
+
+    fn again(&self, call: &Call) -> Option<Call> {
+        match &call.body {
+            Carried::Stream(_) => None,
+            Carried::Whole(bytes, trailers) => Some(Call {
+                parts: call.parts.clone(),
+                body: Carried::Whole(bytes.clone(), trailers.clone()),
+            }),
+        }
+    }
+
+    fn deadline(&self, _: &Call) -> Option<Duration> {
+        self.rule.within.filter(|_| self.kind == Kind::Keyed)
+    }
+
+    fn outlasts(&self, _: &Call) -> bool {
+        true
+    }
+
+    fn finished(&self, _: Result<&mut Response, &CallError<ForwardError>>, report: Report) {
+        note(&self.notes, |notes| notes.report = Some(report));
+    }
+}
+
+fn class(result: Result<&Response, &ForwardError>) -> Class {
+    match result {
+        Ok(answer) => {
+            let asked = answer.headers().get(header::RETRY_AFTER);
+            let asked = asked.and_then(|v| retry_after::parse(v.to_str().ok()?, SystemTime::now()));
+            Class::of_status(answer.status().as_u16(), asked)
+        }
+        Err(ForwardError::Unanswered { silent: true, .. }) => Class::Failed(Failure::Timeout),
+        Err(_) => Class::Failed(Failure::Network),
+    }
+}
+
+/// How a service does its work, for its breaker.
+#[derive(Clone, Copy)]
+struct Health;
+
+impl Classify<Call, Response, ForwardError> for Health {
+    fn class(&self, result: Result<&Response, &ForwardError>) -> Class {
+        match result {
+            // A "no" to one caller, 429 and 408 included, must not shut out the others.
+            Ok(answer) if answer.status().is_client_error() => Class::Refused,
+            other => class(other),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Retries, breaker, budget and ceiling: what reaches the service, and what callers are told.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use counterfoil_core::guard::State as Record;
+use counterfoil_engine::pipeline::policy::backoff::{Backoff, Jitter};
+use counterfoil_engine::pipeline::{Dependency, Registry, State};
+use counterfoil_http::gateway::{Forward, Route, Step, Upstream, UpstreamSettings, resilient};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
+use tower::ServiceExt as _;
+
+use crate::client::{self, Answer};
+use crate::house::{Door, House, guarded, quick};
+
+/// Waits that do not last, and nothing that stops a test by accident.
+fn settings(change: impl FnOnce(&mut UpstreamSettings)) -> UpstreamSettings {
+    let mut settings = quick();
+    let limits = &mut settings.limits;
+    limits.backoff = Backoff::listed(&[Duration::from_millis(1); 5]).unwrap();
+    limits.deadline = Duration::from_secs(20);
+    limits.budget.floor = 1_000;
+    limits.breaker.consecutive = None;
+    limits.breaker.min_calls = 1_000;
+    change(&mut settings);
+    settings
+}
+
+/// The same service on a guarded route for everything, with 202 where `degraded`.
+fn route(house: &House, settings: UpstreamSettings, degraded: bool) -> Route {
+    let mut guard = guarded();
+    guard.degraded = degraded.then_some(Duration::from_secs(7));
+    house.route(settings, Some(guard))
+}
+
+async fn opened(
+    house: &House,
+    degraded: bool,
+    change: impl FnOnce(&mut UpstreamSettings),
+) -> (Door, Arc<Dependency>) {
+    let route = route(house, settings(change), degraded);
+    let (door, registry) = house.resilient_door(vec![route]).await;
+    (door, shop(&registry))
+}
+
+fn shop(registry: &Registry) -> Arc<Dependency> {
+    registry.get("upstream:shop").unwrap()
+}
+
+async fn read(door: &Door, status: u16) -> Answer {
+    client::get(door.address, &format!("/status?is={status}")).await
+}
+
+async fn reads(house: &House) -> u64 {
+    house.upstream.state().await["statuses"].as_u64().unwrap()
+}
+
+fn rests(answer: &Answer) {
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert_eq!(answer.problem(), "service-resting");
+    assert!(answer.headers.contains_key("retry-after"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_always_fails_is_asked_as_often_as_the_one_place_for_retries_says() {
+    let house = House::on_sqlite().await;
+    let (door, _) = opened(&house, false, |_| {}).await;
+
+    // (what is sent, calls that reach the service, status, what is recorded)
+    let mut before = house.upstream.calls().await;
+    for (what, calls, status, record) in [
+        ("503", 5, 503, None),
+        ("500", 1, 500, Some(Record::Uncertain)),
+        ("429", 1, 429, None),
+        ("vanish-before", 1, 502, Some(Record::Uncertain)),
+        ("vanish-after", 1, 502, Some(Record::Uncertain)),
+    ] {
+        let told = door.order(what, what).await;
+
+        let after = house.upstream.calls().await;
+        assert_eq!((told.status, after - before), (status, calls), "{what}");
+        assert_eq!(house.state_of(what).await, record, "{what}");
+        before = after;
+    }
+    let mut bare = client::order("", "503");
+    bare.headers_mut().remove("idempotency-key");
+    assert_eq!(client::send(door.address, bare).await.status, 503);
+    let mut put = client::order("put", "503");
+    *put.method_mut() = http::Method::PUT;
+    assert_eq!(client::send(door.address, put).await.status, 503);
+    assert_eq!(house.upstream.calls().await, before + 2, "no key, no guard");
+    assert_eq!(read(&door, 500).await.status, 500);
+    assert_eq!(reads(&house).await, 6);
+    assert_eq!(read(&door, 404).await.status, 404);
+    assert_eq!(reads(&house).await, 7);
+    let body = client::request("GET", "/status?is=500").body(Body::from("x"));
+    assert_eq!(
+        client::send(door.address, body.unwrap()).await.status,
+        500,
+        "what is streamed is sent once"
+    );
+    assert_eq!(reads(&house).await, 8);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_retries_together_are_within_the_budget_of_the_service() {
+    let house = House::on_sqlite().await;
+    let floor = |s: &mut UpstreamSettings| s.limits.budget.floor = 10;
+    let (door, shop) = opened(&house, false, floor).await;
+
+    for _ in 0..20 {
+        assert_eq!(read(&door, 500).await.status, 500, "the last answer stands");
+    }
+
+    assert_eq!(reads(&house).await, 20 + 10);
+    assert_eq!(shop.retries_left(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_of_which_nothing_was_sent_is_made_again_and_takes_effect_once() {
+    let mut house = House::on_sqlite().await;
+    let (door, shop) = opened(&house, false, |s| {
+        let waits = [Duration::from_secs(1); 5];
+        let backoff = Backoff::listed(&waits).unwrap();
+        s.limits.backoff = backoff.with_jitter(Jitter::None);
+    })
+    .await;
+    house.upstream.kill();
+
+    let order = door.spawn("k", "");
+    let begun = Instant::now();
+    while shop.retries_left() == 1_000 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no retry");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    house.upstream.run();
+
+    assert_eq!(order.await.unwrap().status, 201);
+    assert_eq!(house.upstream.effects().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_in_trouble_is_left_alone_except_for_probes() {
+    const OPEN: Duration = Duration::from_secs(1);
+    let house = House::on_sqlite().await;
+    let (door, shop) = opened(&house, false, |s| {
+        s.limits.breaker.min_calls = 10;
+        s.limits.breaker.open_for = OPEN;
+        s.limits.breaker.open_cap = OPEN;
+    })
+    .await;
+    let begun = Instant::now();
+    while shop.state() == State::Closed {
+        read(&door, 500).await;
+    }
+    let asked = reads(&house).await;
+    assert!(asked <= 10, "an open breaker ends the retries: {asked}");
+
+    let mut told = 0;
+    while reads(&house).await == asked {
+        let answer = read(&door, 500).await;
+        if answer.status == 503 {
+            rests(&answer);
+            told += 1;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "no probe");
+    }
+
+    let probes = reads(&house).await - asked;
+    let turns = begun.elapsed().as_millis() / OPEN.as_millis();
+    assert!(u128::from(probes) <= turns, "{probes} in {turns} turns");
+    assert!(told > 0);
+    let begun = Instant::now();
+    while read(&door, 200).await.status != 200 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "never closed");
+    }
+    assert_eq!(shop.state(), State::Closed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_breaker_is_202_where_configured_and_the_claim_is_released() {
+    let house = House::on_sqlite().await;
+    let trouble = |s: &mut UpstreamSettings| {
+        s.limits.breaker.min_calls = 3;
+        s.limits.breaker.open_for = Duration::from_secs(60);
+        s.limits.breaker.open_cap = Duration::from_secs(60);
+    };
+    let plain = route(&house, settings(trouble), false);
+    let (door, registry) = house.resilient_door(vec![plain]).await;
+    while shop(&registry).state() == State::Closed {
+        read(&door, 500).await;
+    }
+    rests(&door.order("k", "").await);
+    let (soft, other) = opened(&house, true, trouble).await;
+    while other.state() == State::Closed {
+        read(&soft, 500).await;
+    }
+
+    let accepted = soft.order("k", "").await;
+    let mut bare = client::order("", "");
+    bare.headers_mut().remove("idempotency-key");
+    let bare = client::send(soft.address, bare).await;
+
+    assert_eq!(
+        (accepted.status, &accepted.json()["state"]),
+        (202, &"not-started".into())
+    );
+    assert!(accepted.headers.contains_key("location"));
+    rests(&bare);
+    assert_eq!(house.state_of("k").await, None);
+    assert_eq!(house.upstream.calls().await, 0);
+    other.force(Some(counterfoil_engine::pipeline::Forced::Closed), "test");
+    assert_eq!(soft.order("k", "").await.status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spent_budget_is_202_where_configured_when_nothing_has_happened() {
+    let mut house = House::on_sqlite().await;
+    let spent = |s: &mut UpstreamSettings| s.limits.budget.floor = 0;
+    let (soft, _) = opened(&house, true, spent).await;
+    let (plain, _) = opened(&house, false, spent).await;
+
+    let harmless = soft.order("harmless", "503").await;
+    let its_own = plain.order("its-own", "503").await;
+    let done = soft.order("done", "500").await;
+    house.upstream.kill();
+    let unreached = soft.order("unreached", "").await;
+    rests(&plain.order("plain", "").await);
+
+    for (told, state) in [
+        (&harmless, "not-started"),
+        (&unreached, "not-started"),
+        (&done, "uncertain"),
+    ] {
+        assert_eq!((told.status, &told.json()["state"]), (202, &state.into()));
+    }
+    assert_eq!(its_own.json()["error"], "503", "what the service has said");
+    for key in ["harmless", "its-own", "unreached", "plain"] {
+        assert_eq!(house.state_of(key).await, None, "{key}");
+    }
+    house.upstream.run();
+    assert_eq!(soft.order("unreached", "").await.status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_finds_all_places_taken_is_told_at_once() {
+    let house = House::on_sqlite().await;
+    let (door, shop) = opened(&house, true, |s| {
+        s.limits.bulkhead.limit = 1;
+        s.limits.bulkhead.queue = 0;
+    })
+    .await;
+    let first = door.spawn("first", "hold-before");
+    house.upstream.waiting(1).await;
+
+    let second = door.order("second", "").await;
+    let third = read(&door, 200).await;
+    house.upstream.go().await;
+
+    assert_eq!(second.json()["state"], "not-started");
+    rests(&third);
+    assert_eq!(house.state_of("second").await, None);
+    assert_eq!(first.await.unwrap().status, 201);
+    assert_eq!((shop.status().in_use, shop.state()), (0, State::Closed));
+    assert_eq!(house.upstream.calls().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_cannot_open_the_breaker_for_others() {
+    let house = House::on_sqlite().await;
+    let quick_to_open = settings(|s| s.limits.breaker.consecutive = Some(1));
+    let route = route(&house, quick_to_open, false);
+    let (door, registry) = house.resilient_door(vec![route.clone()]).await;
+    let shop = shop(&registry);
+    let calls = resilient(registry)(&route, Step::new(Forward::new(&route)));
+
+    for n in 0..10 {
+        let status = ["400", "408", "425", "429"][n % 4];
+        door.order(&format!("k{n}"), status).await;
+    }
+    let pieces = [Ok("x"), Err(std::io::Error::other("gone"))];
+    let upload = Body::from_stream(futures_util::stream::iter(pieces));
+    let upload = client::request("POST", "/echo").body(upload).unwrap();
+    let spoiled = calls.oneshot(upload).await;
+
+    assert!(spoiled.is_err(), "{spoiled:?}");
+    assert_eq!(shop.state(), State::Closed);
+    assert_eq!(read(&door, 200).await.status, 200);
+    read(&door, 500).await;
+    assert_eq!(
+        shop.state(),
+        State::Open,
+        "one failure of its own is enough"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_is_cut_off_where_configured_and_a_write_never_is() {
+    let house = House::on_sqlite().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let settings = settings(|s| {
+        s.timeout = Duration::from_millis(600);
+        s.limits.attempt = Duration::from_millis(50);
+        s.limits.backoff = s.limits.backoff.with_max_attempts(2);
+    });
+    let mut route = route(&house, settings.clone(), false);
+    route.upstream = Arc::new(Upstream::new("shop", &url, settings).unwrap());
+    let (door, _) = house.resilient_door(vec![route]).await;
+    let (count, counted) = tokio::sync::watch::channel(0);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = silent.accept().await {
+            count.send_modify(|n| *n += 1);
+            tokio::spawn(async move { stream.read_to_end(&mut Vec::new()).await });
+        }
+    });
+
+    let begun = Instant::now();
+    let order = door.order("k", "").await;
+    assert!(begun.elapsed() >= Duration::from_millis(600));
+    assert_eq!((order.status, *counted.borrow()), (504, 1));
+    assert_eq!(house.state_of("k").await, Some(Record::Uncertain));
+
+    assert_eq!(read(&door, 200).await.status, 504);
+    assert_eq!(*counted.borrow(), 3, "twice");
+}
