@@ -34,6 +34,7 @@ pub enum Horizon {
 pub struct LowMark {
     position: i64,
     front: i64,
+    covered: i64,
     stamps: VecDeque<(i64, u64)>,
 }
 
@@ -46,6 +47,12 @@ impl LowMark {
     /// The highest number seen so far.
     pub fn front(&self) -> i64 {
         self.front
+    }
+
+    /// Everything that was there up to this number has been read since the beginning; the highest
+    /// number there is when a read has come to the end.
+    pub fn covered(&self) -> i64 {
+        self.covered
     }
 
     /// Starts from the beginning, for example after new shards were taken.
@@ -63,6 +70,11 @@ impl LowMark {
         }
         let seen = last.unwrap_or(self.front);
         self.front = self.front.max(seen);
+        self.covered = if complete {
+            i64::MAX
+        } else {
+            self.covered.max(seen)
+        };
         let covered = if complete { self.front } else { seen };
         match horizon {
             Horizon::Unknown => {}

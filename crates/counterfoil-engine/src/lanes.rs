@@ -9,6 +9,15 @@
 //! A read sees a snapshot. A row that a snapshot shows as free may have got an unresolved
 //! predecessor since. So a lane that was put aside keeps a *barrier*: rows of reads that began
 //! before the change was durable are put aside too. Later reads see the change themselves.
+//!
+//! What was put aside comes back with a *refill*, whose snapshot may be older than the last rows
+//! that were put aside. So a refill brings back rows only up to its *bound*: the first row of the
+//! lane that was not durably aside when it began. And it brings back nothing above the *coverage*,
+//! the number up to which everything new has been read: a former owner may have put a row aside
+//! and left earlier ones of its lane unread.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -41,18 +50,38 @@ struct Lane {
     blocked: bool,
     /// There may be held rows of this lane in the store.
     held_in_store: bool,
-    /// Changes of this lane that are not durable yet.
-    unsettled: u32,
-    /// Rows put aside since the last refill began.
-    put_aside: u32,
+    /// Rows of this lane that are put aside or back off, and not durably so yet.
+    unsettled: Vec<i64>,
     refilling: bool,
+    /// The first row that the refill under way may have missed.
+    bound: Option<i64>,
+    /// To be refilled when everything up to now is durable.
+    due: bool,
     barrier: ReadNo,
     aggregate: Option<Aggregate>,
 }
 
 impl Lane {
     fn idle(&self) -> bool {
-        self.rows.is_empty() && !self.in_flight && self.unsettled == 0 && !self.refilling
+        let at_rest = !self.in_flight && !self.refilling && !self.due;
+        at_rest && self.rows.is_empty() && self.unsettled.is_empty()
+    }
+
+    /// Whether nothing of it will come to an end by itself.
+    fn waits(&self) -> bool {
+        self.rows.is_empty() && !self.in_flight
+    }
+
+    /// A row is put aside or backs off.
+    fn change(&mut self, seq: i64) {
+        self.unsettled.push(seq);
+        self.bound = Some(self.bound.map_or(seq, |bound| bound.min(seq)));
+    }
+
+    fn begin_refill(&mut self) {
+        self.due = false;
+        self.refilling = true;
+        self.bound = self.unsettled.iter().copied().min();
     }
 }
 
@@ -66,7 +95,7 @@ pub(crate) struct Lanes {
     /// For each shard: rows handed out or waiting to be settled.
     busy: [u32; 64],
     settlement: Settlement,
-    touched: Vec<LaneKey>,
+    touched: Vec<(LaneKey, i64)>,
     refill_after: Vec<LaneKey>,
     per_lane: usize,
 }
@@ -77,7 +106,7 @@ const LINGER_ROWS: usize = 200;
 /// A settlement that is under way.
 pub(crate) struct Batch {
     pub(crate) settlement: Settlement,
-    touched: Vec<LaneKey>,
+    touched: Vec<(LaneKey, i64)>,
     refill: Vec<LaneKey>,
 }
 
@@ -167,10 +196,9 @@ impl Lanes {
 
     fn put_aside(&mut self, key: LaneKey, seq: i64, shard: u16) {
         if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.unsettled += 1;
-            lane.put_aside += 1;
+            lane.change(seq);
         }
-        self.touched.push(key);
+        self.touched.push((key, seq));
         self.count(shard, 1);
         self.settlement.hold.push((seq, shard));
     }
@@ -280,7 +308,7 @@ impl Lanes {
         if lane.rows.is_empty() {
             let came_back = matches!(row.state, RowState::Retrying | RowState::Held);
             if lane.aggregate.is_some() && (lane.held_in_store || came_back) {
-                self.refill_after.push(key);
+                self.refill_later(key);
             } else if lane.idle() {
                 self.lanes.remove(&key);
             }
@@ -301,7 +329,7 @@ impl Lanes {
             code,
             error,
         });
-        self.block(key);
+        self.block(key, row.seq);
     }
 
     /// The row is parked; under `hold` its lane waits.
@@ -311,7 +339,7 @@ impl Lanes {
         let hold = park.hold;
         self.settlement.park.push(park);
         if hold {
-            self.block(key);
+            self.block(key, row.seq);
         } else {
             self.go_on(key, row);
         }
@@ -335,7 +363,7 @@ impl Lanes {
         self.go_on(key, row);
     }
 
-    fn block(&mut self, key: LaneKey) {
+    fn block(&mut self, key: LaneKey, seq: i64) {
         let Some(lane) = self.lanes.get_mut(&key) else {
             return;
         };
@@ -344,10 +372,10 @@ impl Lanes {
             return;
         }
         lane.blocked = true;
-        lane.unsettled += 1;
+        lane.change(seq);
         let rest: Vec<(i64, u16)> = lane.rows.drain(..).map(|r| (r.seq, r.shard)).collect();
         lane.held_in_store |= !rest.is_empty();
-        self.touched.push(key);
+        self.touched.push((key, seq));
         for (seq, shard) in rest {
             self.put_aside(key, seq, shard);
         }
@@ -379,27 +407,47 @@ impl Lanes {
             self.known.remove(&seq);
             self.count(shard, -1);
         }
-        for key in batch.touched {
+        for (key, seq) in batch.touched {
             if let Some(lane) = self.lanes.get_mut(&key) {
-                lane.unsettled = lane.unsettled.saturating_sub(1);
+                lane.unsettled.retain(|unsettled| *unsettled != seq);
                 lane.barrier = next_read;
             }
         }
         self.begin_refill(&batch.refill)
     }
 
+    fn refill_later(&mut self, key: LaneKey) {
+        if let Some(lane) = self.lanes.get_mut(&key)
+            && !std::mem::replace(&mut lane.due, true)
+        {
+            self.refill_after.push(key);
+        }
+    }
+
+    /// The aggregates whose held rows may be due, when no settlement is under way: without one to
+    /// come, nobody else would ask for them.
+    pub(crate) fn refill_now(&mut self) -> Vec<Aggregate> {
+        if self.refill_after.is_empty() || self.has_settlement() {
+            return Vec::new();
+        }
+        let keys = std::mem::take(&mut self.refill_after);
+        self.begin_refill(&keys)
+    }
+
     fn begin_refill(&mut self, keys: &[LaneKey]) -> Vec<Aggregate> {
         let mut due = Vec::new();
         for key in keys {
-            if let Some(lane) = self.lanes.get_mut(key)
-                && !lane.refilling
+            let Some(lane) = self.lanes.get_mut(key) else {
+                continue;
+            };
+            lane.due = false;
+            if !lane.refilling
                 && !lane.blocked
                 && lane.rows.is_empty()
                 && let Some(aggregate) = &lane.aggregate
             {
-                lane.refilling = true;
-                lane.put_aside = 0;
                 due.push(aggregate.clone());
+                lane.begin_refill();
             }
         }
         due
@@ -416,26 +464,26 @@ impl Lanes {
                 lane.aggregate = Some(aggregate.clone());
                 lane.blocked = false;
                 lane.held_in_store = true;
-                lane.refilling = true;
-                lane.put_aside = 0;
+                lane.begin_refill();
                 due.push(aggregate);
             }
         }
         due
     }
 
-    /// Held rows of these aggregates have arrived, or could not be read (`rows` absent).
+    /// Held rows of these aggregates have arrived, or could not be read (`rows` absent). Everything
+    /// new up to number `covered` has arrived before.
     pub(crate) fn refilled(
         &mut self,
         asked: &[Aggregate],
         rows: Option<Vec<Delivery>>,
         read: ReadNo,
+        covered: i64,
     ) {
-        let mut arrived: HashMap<LaneKey, usize> = HashMap::new();
         let failed = rows.is_none();
+        let mut arrived: HashMap<LaneKey, Vec<Delivery>> = HashMap::new();
         for row in rows.into_iter().flatten() {
-            *arrived.entry(row.lane()).or_default() += 1;
-            self.arrive(row, Source::Refill, read);
+            arrived.entry(row.lane()).or_default().push(row);
         }
         for aggregate in asked {
             let key = LaneKey::of(aggregate);
@@ -443,20 +491,28 @@ impl Lanes {
                 continue;
             };
             lane.refilling = false;
-            let more = arrived.get(&key).is_some_and(|n| *n >= self.per_lane);
-            lane.held_in_store = failed || more || lane.put_aside > 0;
-            if lane.rows.is_empty() && !lane.in_flight && lane.held_in_store && !failed {
+            let bound = lane.bound.take();
+            let mut rows = arrived.remove(&key).unwrap_or_default();
+            let more = rows.len() >= self.per_lane;
+            let found = rows.len();
+            rows.retain(|row| row.seq <= covered && bound.is_none_or(|bound| row.seq < bound));
+            let ahead = rows.len() < found;
+            lane.held_in_store = failed || more || ahead || bound.is_some();
+            let again = rows.is_empty() && bound.is_some() && !failed;
+            for row in rows {
+                self.arrive(row, Source::Refill, read);
+            }
+            if again && self.lanes.get(&key).is_some_and(Lane::waits) {
                 // Rows were put aside meanwhile: look again when that is durable.
-                self.refill_after.push(key);
+                self.refill_later(key);
             }
         }
     }
 
     /// Forgets lanes that the store remembers by itself. `oldest` is the oldest read under way.
     pub(crate) fn collect(&mut self, oldest: ReadNo) {
-        let waiting: HashSet<LaneKey> = self.refill_after.iter().copied().collect();
         self.lanes
-            .retain(|key, lane| !(lane.idle() && lane.barrier <= oldest && !waiting.contains(key)));
+            .retain(|_, lane| !(lane.idle() && lane.barrier <= oldest));
     }
 
     /// The shards are not ours any more, or soon not: forget what is not handed out.

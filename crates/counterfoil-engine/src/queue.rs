@@ -283,8 +283,7 @@ impl Queue {
                 if ours && self.active().contains(delivery.shard) {
                     self.lanes.put_back(delivery);
                 } else {
-                    // The next owner offers it.
-                    self.lanes.forget(&delivery);
+                    self.leave_to_owner(&delivery);
                 }
                 Consequence::Unavailable
             }
@@ -310,9 +309,18 @@ impl Queue {
             let soon = Duration::from_millis(500);
             self.lanes.retry(&delivery, soon, Code::UNAVAILABLE, error);
         } else {
-            self.lanes.forget(&delivery);
+            self.leave_to_owner(&delivery);
         }
         Consequence::Unavailable
+    }
+
+    /// It was not delivered, and the shard has had another owner since: the present one offers it.
+    fn leave_to_owner(&mut self, delivery: &Delivery) {
+        self.lanes.forget(delivery);
+        if self.shards.contains_key(&delivery.shard) {
+            // That is us again, and what follows it may have been read already without it.
+            self.start_over();
+        }
     }
 
     fn answered(&mut self) -> Consequence {

@@ -135,6 +135,9 @@ impl Relay {
                 queue.suspects = 0;
             }
             let last = rows.last().map(|r| r.seq);
+            if queue.mark.covered() == 0 {
+                self.next_scan = Instant::now();
+            }
             queue
                 .mark
                 .after_read(asked.from, last, complete, read.horizon);
@@ -249,7 +252,8 @@ impl Relay {
         self.next_scan = now + SCAN_LANES;
         for (i, queue) in self.queues.iter().enumerate() {
             let shards = queue.active();
-            if queue.paused || shards.is_empty() {
+            // Nothing could be brought back before the first read.
+            if queue.paused || shards.is_empty() || queue.mark.covered() == 0 {
                 continue;
             }
             let (store, name) = (Arc::clone(&self.store), Arc::clone(queue.name()));
@@ -274,6 +278,10 @@ impl Relay {
     fn start_refill(&mut self, index: usize, now: Instant) {
         let open = self.store_open(now);
         let queue = &mut self.queues[index];
+        if !queue.settling && queue.unsettled.is_none() {
+            let due = queue.lanes.refill_now();
+            queue.refill.extend(due);
+        }
         let room = queue.reserve(&self.settings) / self.settings.lane;
         let n = queue.refill.len().min(LANES_AT_ONCE).min(room);
         if n == 0 || queue.refilling || !open {
@@ -322,7 +330,8 @@ impl Relay {
                 })
                 .collect()
         });
-        queue.lanes.refilled(asked, rows, no);
+        let covered = queue.mark.covered();
+        queue.lanes.refilled(asked, rows, no, covered);
         if let Some(error) = error {
             self.store_failed("read held messages", &error);
         }

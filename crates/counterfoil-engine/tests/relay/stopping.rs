@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use counterfoil_core::desk::{Desk, Filter};
 use counterfoil_core::route::Routes;
+use counterfoil_core::store::{RelayId, Store};
 use counterfoil_core::{Message, Outcome};
 use counterfoil_engine::{EngineBuilder, QueueSpec, Settings, TaskOptions, TaskRegistry};
 use counterfoil_testkit::memory::MemoryStore;
@@ -94,6 +95,83 @@ async fn a_relay_whose_lease_ran_out_joins_anew_and_goes_on() {
     .await;
     until_empty(&store).await;
     assert!(script.first_deliveries()["a"].is_sorted());
+}
+
+/// Stands still with the first message until the test lets it go, and then says that nobody answered.
+struct Stuck {
+    script: Arc<Script>,
+    begun: Semaphore,
+    go_on: Semaphore,
+}
+
+#[async_trait::async_trait]
+impl counterfoil_core::Destination for Stuck {
+    fn describe(&self) -> String {
+        "stuck".into()
+    }
+
+    fn capabilities(&self) -> counterfoil_core::Capabilities {
+        counterfoil_core::Capabilities {
+            timeout: None,
+            ..self.script.capabilities()
+        }
+    }
+
+    async fn publish(&self, batch: &[counterfoil_core::Delivery]) -> Vec<Outcome> {
+        let outcomes = self.script.publish(batch).await;
+        if self.script.calls().len() == 1 {
+            self.begun.add_permits(1);
+            self.go_on.acquire().await.unwrap().forget();
+            let error = "nobody there".to_owned();
+            return vec![Outcome::Unavailable { error }; batch.len()];
+        }
+        outcomes
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_fails_under_a_former_ownership_is_not_overtaken_under_the_next() {
+    let store = MemoryStore::new();
+    let stuck = Arc::new(Stuck {
+        script: Script::new(|_| Outcome::Stored),
+        begun: Semaphore::new(0),
+        go_on: Semaphore::new(0),
+    });
+    let brisk = Settings {
+        lease: Duration::from_millis(600),
+        ..settings()
+    };
+    let _engine = EngineBuilder::new(Arc::new(store.clone()))
+        .settings(brisk)
+        .queue(QueueSpec::new(QUEUE, Arc::clone(&stuck) as _))
+        .start()
+        .await
+        .unwrap();
+    enqueue(&store, &[message("a", 1)]).await;
+    stuck.begun.acquire().await.unwrap().forget();
+    let first = stuck.script.seen()[0].clone();
+
+    store.clock().advance(Duration::from_secs(5));
+    eventually("the shard is taken anew", || async {
+        let nobody = RelayId::new("test");
+        let survey = store.survey(&nobody, &[Arc::from(QUEUE)]).await.unwrap();
+        let mut owned = survey.owned.iter();
+        owned.any(|o| o.shard.shard == first.shard && o.epoch > first.epoch)
+    })
+    .await;
+    let much_later = chrono::Utc::now() + chrono::Duration::days(400);
+    let third = message("a", 3).not_before(much_later);
+    enqueue(&store, &[message("a", 2), third]).await;
+    eventually("the second one has been read, with the third", || async {
+        stats(&store).await.scheduled == 1
+    })
+    .await;
+    stuck.go_on.add_permits(1);
+
+    let second_arrives = |seen: &Vec<_>| versions(seen).iter().any(|v| v.1 == 2);
+    stuck.script.until("the second", second_arrives).await;
+    let order: Vec<i64> = versions(&stuck.script.seen()).iter().map(|v| v.1).collect();
+    assert_eq!(order, [1, 1, 2]);
 }
 
 /// The script with a timeout below the short lease of the test.
