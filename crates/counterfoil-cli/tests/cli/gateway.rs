@@ -9,8 +9,12 @@ use crate::on_every_database;
 use crate::upstream::Upstream;
 
 /// A route that is quick to doubt and quick to find out.
-fn configure(home: &Home, upstream: &Upstream, more: &str) {
-    let address = &upstream.address;
+pub fn configure(home: &Home, upstream: &Upstream, more: &str) {
+    configure_at(home, &upstream.address, more);
+}
+
+/// The same, to a service at this address.
+pub fn configure_at(home: &Home, address: &str, more: &str) {
     home.configure(&format!(
         "[gateway]\nlisten = \"127.0.0.1:0\"\n\
          [[gateway.route]]\nupstream = \"shop\"\ncaller = \"header:x-caller\"\n\
@@ -21,18 +25,18 @@ fn configure(home: &Home, upstream: &Upstream, more: &str) {
     ));
 }
 
-fn order(door: &str, key: &str, what: &str) -> Answer {
+pub fn order(door: &str, key: &str, what: &str) -> Answer {
     let key = format!("idempotency-key: {key}");
     let headers = ["x-caller: alice", "content-type: application/json", &*key];
     let body = format!("{{\"do\":\"{what}\"}}");
     ask(door, "POST", "/orders", &headers, body.as_bytes())
 }
 
-fn replayed(answer: &Answer) -> bool {
+pub fn replayed(answer: &Answer) -> bool {
     answer.head.contains("idempotent-replayed: true")
 }
 
-fn door(served: &Served) -> &str {
+pub fn door(served: &Served) -> &str {
     served.gateway.as_deref().unwrap()
 }
 
@@ -57,9 +61,9 @@ fn killed_at(home: &Home, upstream: &Upstream, what: &str) -> Served {
 }
 
 /// What a repeat is told once the probe has settled the request.
-fn settled(served: &Served, what: &str) -> Answer {
+pub fn settled(served: &Served, key: &str, what: &str) -> Answer {
     until("the end of the doubt", || {
-        let told = order(door(served), "k", what);
+        let told = order(door(served), key, what);
         let open = ["in-progress", "outcome-uncertain"];
         let open = told.status == 409 && open.contains(&told.problem().as_str());
         (!open).then_some(told)
@@ -97,7 +101,7 @@ fn gateway_case_22_killed_after_the_effect_it_is_found_out(home: &Home) {
     let served = killed_at(home, &upstream, "hold-after");
     upstream.go();
 
-    let told = settled(&served, "hold-after");
+    let told = settled(&served, "k", "hold-after");
 
     assert_eq!(
         (told.status, told.problem().as_str()),

@@ -34,6 +34,12 @@ pub struct Home {
     clean_up: Option<(String, String)>,
 }
 
+/// The default database, locked until this is dropped.
+pub struct Lock {
+    _connection: sqlx::SqliteConnection,
+    _runtime: tokio::runtime::Runtime,
+}
+
 /// What a command did.
 #[derive(Debug)]
 pub struct Done {
@@ -102,6 +108,22 @@ impl Home {
     pub fn execute(&self, sql: &str) {
         let sqlite = || format!("sqlite:{}", self.file().display());
         execute(&self.database.clone().unwrap_or_else(sqlite), sql);
+    }
+
+    /// Keeps everybody else from writing to the default database.
+    pub fn lock(&self) -> Lock {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let url = format!("sqlite:{}", self.file().display());
+        let connection = runtime.block_on(async {
+            let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+            let begin = sqlx::raw_sql("BEGIN IMMEDIATE");
+            begin.execute(&mut connection).await.unwrap();
+            connection
+        });
+        Lock {
+            _connection: connection,
+            _runtime: runtime,
+        }
     }
 
     /// Writes `counterfoil.toml`.

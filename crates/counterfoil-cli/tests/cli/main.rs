@@ -17,11 +17,13 @@ mod client;
 mod commands;
 mod config;
 mod gateway;
+mod gateway_killed;
 mod guard;
 mod home;
 mod life;
 mod policies;
 mod receiver;
+mod standstill;
 mod stopping;
 mod upstream;
 

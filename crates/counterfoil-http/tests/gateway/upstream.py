@@ -195,6 +195,16 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"only this")
             return self.vanish()
+        if do == "stuck-answer":
+            whole = json.dumps(document).encode()
+            self.send_response(201)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(whole)))
+            self.end_headers()
+            self.wfile.write(whole[:7])
+            self.hold()
+            self.wfile.write(whole[7:])
+            return None
         if do == "big":
             return self.answer(200, {"order": order, "filler": "x" * (3 << 20)})
         if do == "chunked":
