@@ -197,6 +197,7 @@ mod tests {
         let gateway = reading.file.gateway.as_ref().unwrap();
         let defaults = Gateway {
             replay_cache: gateway.replay_cache,
+            gate: gateway.gate.clone(),
             ..Gateway::default()
         };
         assert_eq!(*gateway, defaults);

@@ -101,7 +101,10 @@ impl Bound {
         if !settings.listen.ip().is_loopback() {
             warn_about_callers(&settings.routes);
         }
-        let gateway = Gateway::new(records);
+        let gateway = match &settings.gate {
+            Some(gate) => Gateway::gated(records, Arc::clone(gate)),
+            None => Gateway::new(records),
+        };
         let tending = apply(&gateway, settings, &self.wrap);
         let watching = watch(gateway.clone(), self.wrap, source, hangups()?, tending);
         let watching = tokio::spawn(watching);

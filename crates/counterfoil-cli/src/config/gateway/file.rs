@@ -20,6 +20,14 @@ pub(crate) struct Gateway {
     pub(crate) replay_cache: Option<Size>,
     /// How long a copy is believed.
     pub(crate) replay_cache_age: Span,
+    /// The Redis of the gate; absent: there is none.
+    pub(crate) gate: Option<Pointed>,
+    /// Names in Redis begin with this.
+    pub(crate) gate_prefix: String,
+    /// How long it stays shut behind a gateway that died.
+    pub(crate) gate_ttl: Span,
+    /// How long Redis may take to answer.
+    pub(crate) gate_patience: Span,
 }
 
 impl Default for Gateway {
@@ -29,6 +37,10 @@ impl Default for Gateway {
             trusted_proxies: Vec::new(),
             replay_cache: None,
             replay_cache_age: Span(Duration::from_secs(60)),
+            gate: None,
+            gate_prefix: "cf:gate:".into(),
+            gate_ttl: Span(Duration::from_secs(15)),
+            gate_patience: Span(Duration::from_millis(50)),
         }
     }
 }

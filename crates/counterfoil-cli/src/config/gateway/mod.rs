@@ -1,6 +1,7 @@
 //! `[gateway]`, `[[gateway.route]]` and `[upstream.NAME]`: from the file to routes that can work.
 
 pub(super) mod file;
+mod gate;
 mod limits;
 
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use counterfoil_core::guard::{Rules, RulesError};
+use counterfoil_core::guard::{Gate, Rules, RulesError};
 use counterfoil_http::gateway::{
     CallerRule, Guarded, Pattern, Probe, Route, Trust, Upstream, UpstreamError, UpstreamSettings,
 };
@@ -36,6 +37,8 @@ pub(crate) struct Gateway {
     pub(crate) trust: Trust,
     /// Memory for copies of answers, and how long they are believed.
     pub(crate) cache: Option<(usize, Duration)>,
+    /// In front of the database, where there is one.
+    pub(crate) gate: Option<Arc<dyn Gate>>,
 }
 
 /// The gateway, unless there is none or something is wrong with it.
@@ -61,6 +64,7 @@ pub(super) fn gateway(file: &File, judge: &mut Judge<'_>) -> Option<Gateway> {
     if file.gateway_routes.is_empty() {
         judge.refuse("gateway", "[gateway] needs at least one [[gateway.route]]");
     }
+    let gate = gate::gate(section, judge);
     let routes = routes(file, &upstreams, judge);
     let age = section.replay_cache_age.0;
     Some(Gateway {
@@ -68,6 +72,7 @@ pub(super) fn gateway(file: &File, judge: &mut Judge<'_>) -> Option<Gateway> {
         routes,
         trust: trust.ok()?,
         cache: section.replay_cache.map(|size| (size.0, age)),
+        gate,
     })
 }
 
