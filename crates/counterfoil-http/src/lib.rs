@@ -17,6 +17,7 @@
 //! Authorisation belongs outside: add its layer after this one, so that it runs first, on replays
 //! too.
 
+mod around;
 #[cfg(feature = "gateway")]
 pub mod gateway;
 pub mod guard;

@@ -24,11 +24,8 @@
 //! answer, use [`GuardLayer`](crate::GuardLayer).
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context as Poller, Poll};
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -42,6 +39,7 @@ use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::Serialize;
 use tower::{Layer, Service};
 
+use crate::around::{Around, Surrounded, call};
 use crate::{Caller, PolicyError, Problem};
 
 /// Expired tokens are removed once in so many issues, and more of them than were issued since.
@@ -238,47 +236,26 @@ impl<S> Layer<S> for TokenLayer {
     type Service = TokenService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        TokenService {
-            inner,
-            layer: self.clone(),
-        }
+        Surrounded::new(inner, self.clone())
     }
 }
 
 /// The service that [`TokenLayer`] makes.
-#[derive(Clone)]
-pub struct TokenService<S> {
-    inner: S,
-    layer: TokenLayer,
-}
+pub type TokenService<S> = Surrounded<S, TokenLayer>;
 
-impl<S> Service<Request> for TokenService<S>
-where
-    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-{
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Poller<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        // The service that was polled ready is the one that must be called.
-        let fresh = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, fresh);
-        let layer = self.layer.clone();
-        Box::pin(async move {
-            if request.method().is_safe() {
-                return inner.call(request).await;
-            }
-            let (parts, body) = request.into_parts();
-            if let Err(problem) = layer.check(&parts).await {
-                return Ok(problem.into_response());
-            }
-            inner.call(Request::from_parts(parts, body)).await
-        })
+impl Around for TokenLayer {
+    async fn handle<S>(self, inner: S, request: Request) -> Response
+    where
+        S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
+        S::Future: Send,
+    {
+        if request.method().is_safe() {
+            return call(inner, request).await;
+        }
+        let (parts, body) = request.into_parts();
+        match self.check(&parts).await {
+            Ok(()) => call(inner, Request::from_parts(parts, body)).await,
+            Err(problem) => problem.into_response(),
+        }
     }
 }

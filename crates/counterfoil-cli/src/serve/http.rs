@@ -16,6 +16,7 @@ use axum::routing::{get, post, put};
 use counterfoil_core::guard::Records;
 use counterfoil_engine::Nudge;
 use counterfoil_engine::pipeline::Registry;
+use counterfoil_http::gateway::Patient;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -25,7 +26,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::body::Room;
-use super::patient::Patient;
 use super::problem::Problem;
 use super::ready::Ready;
 use super::{access, messages, policies, requests};

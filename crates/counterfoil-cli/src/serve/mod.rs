@@ -14,7 +14,6 @@ mod gauges;
 mod http;
 mod incoming;
 mod messages;
-mod patient;
 mod policies;
 mod problem;
 mod ready;

@@ -29,6 +29,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::desk::{Gateway, body};
 use super::framing::{Framing, Verdicts};
+use super::patient::{PATIENCE, Patient};
 use super::silence::Silence;
 
 /// Connections at one time; more wait in the backlog.
@@ -37,8 +38,6 @@ const CONNECTIONS: usize = 4_096;
 const HEAD: Duration = Duration::from_secs(15);
 /// The largest head of a request.
 const HEAD_BYTES: usize = 64 * 1024;
-/// A caller that neither sends the rest of its request nor reads its answer for so long is gone.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Before so many bytes were read it is not known which HTTP it is, and hyper sets no limit.
 const PREFACE: usize = 24;
 /// HTTP/2: requests at one time on a connection, and what each may send before it is read.
@@ -134,36 +133,20 @@ async fn accept(
 
 /// A caller's connection: what it sends is followed, and its writes make progress or fail.
 struct Caller {
-    stream: TcpStream,
+    stream: Patient,
     framing: Framing,
     read: usize,
     silent: Pin<Box<Sleep>>,
-    stuck: Option<Pin<Box<Sleep>>>,
 }
 
 impl Caller {
     fn new(stream: TcpStream, verdicts: Verdicts) -> Self {
         Self {
-            stream,
+            stream: Patient::new(stream),
             framing: Framing::new(verdicts),
             read: 0,
             silent: Box::pin(sleep(HEAD)),
-            stuck: None,
         }
-    }
-
-    fn bounded<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        progress: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if progress.is_ready() {
-            self.stuck = None;
-            return progress;
-        }
-        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
-        ready!(stuck.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -194,8 +177,7 @@ impl AsyncWrite for Caller {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let progress = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.bounded(cx, progress)
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -203,8 +185,7 @@ impl AsyncWrite for Caller {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let progress = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.bounded(cx, progress)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -212,13 +193,11 @@ impl AsyncWrite for Caller {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let progress = Pin::new(&mut self.stream).poll_flush(cx);
-        self.bounded(cx, progress)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let progress = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.bounded(cx, progress)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

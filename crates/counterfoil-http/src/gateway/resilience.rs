@@ -22,8 +22,6 @@
 //! # When it is dropped
 //! The call is dropped, its place is free, and the breaker hears nothing of it.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -63,14 +61,19 @@ const CROWDED: Duration = Duration::from_secs(1);
 pub fn resilient(registry: Registry) -> Wrap {
     Arc::new(
         move |route: &Route, step: Step| match register(&registry, &route.upstream) {
-            Ok(dependency) => Step::new(Resilient {
-                calls: Calls {
-                    step,
-                    upstream: Arc::clone(&route.upstream),
-                    dependency,
-                },
-                rule: rule(route),
-            }),
+            Ok(dependency) => {
+                let resilient = Resilient {
+                    calls: Calls {
+                        step,
+                        upstream: Arc::clone(&route.upstream),
+                        dependency,
+                    },
+                    rule: rule(route),
+                };
+                Step::new(tower::service_fn(move |request| {
+                    resilient.clone().run(request)
+                }))
+            }
             // The limits of an upstream were checked when it was made.
             Err(error) => {
                 tracing::error!(upstream = route.upstream.name(), %error, "calls have no limits");
@@ -170,20 +173,6 @@ fn note(notes: &Shared, write: impl FnOnce(&mut Notes)) {
 struct Resilient {
     calls: Calls,
     rule: Rule,
-}
-
-impl Service<Request> for Resilient {
-    type Response = Response;
-    type Error = ForwardError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, ForwardError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        Box::pin(self.clone().run(request))
-    }
 }
 
 impl Resilient {

@@ -2,9 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Poller, Poll};
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
@@ -17,8 +15,9 @@ use super::answer::{self, Effects, Recording};
 use super::front::{Asked, Front, Sort};
 use super::policy::Policy;
 use super::tx::Slot;
-use super::{call, leased, to_the_end};
+use super::{leased, to_the_end};
 use crate::Problem;
+use crate::around::{Around, Surrounded, call};
 
 /// The name of the caller, as authentication may leave it in a request's extensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,52 +122,14 @@ impl<S, D: Database> Layer<S> for GuardLayer<D> {
     type Service = GuardService<S, D>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        GuardService {
-            inner,
-            layer: self.clone(),
-        }
+        Surrounded::new(inner, self.clone())
     }
 }
 
 /// The service that [`GuardLayer`] makes.
-pub struct GuardService<S, D: Database> {
-    inner: S,
-    layer: GuardLayer<D>,
-}
+pub type GuardService<S, D> = Surrounded<S, GuardLayer<D>>;
 
-impl<S: Clone, D: Database> Clone for GuardService<S, D> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            layer: self.layer.clone(),
-        }
-    }
-}
-
-impl<S, D> Service<Request> for GuardService<S, D>
-where
-    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-    D: Database,
-{
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Poller<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        // The service that was polled ready is the one that must be called.
-        let fresh = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, fresh);
-        let layer = self.layer.clone();
-        Box::pin(async move { Ok(layer.handle(inner, request).await) })
-    }
-}
-
-impl<D: Database> GuardLayer<D> {
+impl<D: Database> Around for GuardLayer<D> {
     async fn handle<S>(self, inner: S, request: Request) -> Response
     where
         S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
@@ -190,7 +151,9 @@ impl<D: Database> GuardLayer<D> {
             }
         }
     }
+}
 
+impl<D: Database> GuardLayer<D> {
     fn refuse(&self, problem: Problem) -> Response {
         self.inner.front.refuse(problem)
     }

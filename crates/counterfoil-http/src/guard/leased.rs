@@ -1,10 +1,7 @@
 //! The leased mode as a layer: claim, call, record.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Poller, Poll};
 
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
@@ -16,8 +13,9 @@ use tower::{Layer, Service};
 use super::answer::{self, Effects, Recording};
 use super::front::{Asked, Front, Sort};
 use super::policy::Policy;
-use super::{call, to_the_end};
+use super::to_the_end;
 use crate::Problem;
+use crate::around::{Around, Surrounded, call};
 
 /// The leased mode over any records: [`crate::GuardLayer::leased`] without a type for the database.
 ///
@@ -42,7 +40,9 @@ impl LeasedLayer {
             inner: Arc::new((warden, front)),
         }
     }
+}
 
+impl Around for LeasedLayer {
     async fn handle<S>(self, inner: S, request: Request) -> Response
     where
         S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
@@ -64,41 +64,12 @@ impl<S> Layer<S> for LeasedLayer {
     type Service = LeasedService<S>;
 
     fn layer(&self, inner: S) -> LeasedService<S> {
-        LeasedService {
-            inner,
-            layer: self.clone(),
-        }
+        Surrounded::new(inner, self.clone())
     }
 }
 
 /// The service that [`LeasedLayer`] makes.
-#[derive(Clone)]
-pub struct LeasedService<S> {
-    inner: S,
-    layer: LeasedLayer,
-}
-
-impl<S> Service<Request> for LeasedService<S>
-where
-    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send,
-{
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Poller<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        // The service that was polled ready is the one that must be called.
-        let fresh = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, fresh);
-        let layer = self.layer.clone();
-        Box::pin(async move { Ok(layer.handle(inner, request).await) })
-    }
-}
+pub type LeasedService<S> = Surrounded<S, LeasedLayer>;
 
 /// One guarded request, from its claim to the record of its answer.
 pub(super) async fn run<S>(warden: Warden, front: Front, inner: S, asked: Asked) -> Response

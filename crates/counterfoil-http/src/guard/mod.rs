@@ -21,12 +21,9 @@ mod leased;
 mod policy;
 mod tx;
 
-use std::convert::Infallible;
 use std::future::Future;
 
-use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
-use tower::Service;
 
 use crate::Problem;
 
@@ -43,15 +40,5 @@ async fn to_the_end(work: impl Future<Output = Response> + Send + 'static) -> Re
     match tokio::spawn(work).await {
         Ok(response) => response,
         Err(_) => Problem::internal("The handler ended badly.").into_response(),
-    }
-}
-
-async fn call<S>(mut inner: S, request: Request) -> Response
-where
-    S: Service<Request, Response = Response, Error = Infallible>,
-{
-    match inner.call(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
     }
 }
