@@ -8,6 +8,7 @@
 pub mod drain;
 pub mod endpoint;
 pub mod latency;
+pub mod proxy;
 pub mod subject;
 
 use std::time::Duration;
@@ -19,13 +20,19 @@ pub struct Report(serde_json::Map<String, serde_json::Value>);
 impl Report {
     /// Notes and prints one figure.
     pub fn put(&mut self, key: &str, value: f64) {
+        let rounded = self.note(key, value);
+        println!("{key:<24} {rounded}");
+    }
+
+    /// Notes one figure, and answers it as it is noted.
+    pub fn note(&mut self, key: &str, value: f64) -> f64 {
         let rounded = if value >= 1_000.0 {
             value.round()
         } else {
             (value * 1_000.0).round() / 1_000.0
         };
-        println!("{key:<24} {rounded}");
         self.0.insert(key.into(), serde_json::json!(rounded));
+        rounded
     }
 
     /// All of it as one JSON object.
@@ -62,7 +69,12 @@ pub fn percentile(values: &mut [Duration], part: f64) -> f64 {
 
 /// Memory of this process in MB: now, or at its highest.
 pub fn memory_mb(field: &str) -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    memory_of("/proc/self/status", field)
+}
+
+/// The same of any process.
+pub(crate) fn memory_of(status: &str, field: &str) -> f64 {
+    let status = std::fs::read_to_string(status).unwrap_or_default();
     let line = status
         .lines()
         .find(|l| l.starts_with(field))

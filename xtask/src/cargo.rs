@@ -101,6 +101,13 @@ pub(crate) fn bench(verb: &str, name: &str) -> Command {
     command
 }
 
+/// Builds the program that users run, beside the benches.
+pub(crate) fn binary() -> Command {
+    let mut command = cargo();
+    command.args(["build", "--release", "-p", "counterfoil-cli"]);
+    command
+}
+
 /// Builds (`build`) or runs (`run`) the chaos test.
 pub(crate) fn chaos(verb: &str) -> Command {
     let mut command = cargo();

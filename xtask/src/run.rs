@@ -8,11 +8,15 @@ use std::process::Command;
 use crate::cargo;
 use crate::interrupt;
 use crate::process::{exit_code, interactive};
-use crate::servers::{self, Fleet, Server};
+use crate::servers::{self, Fleet, Server, nginx};
 use crate::stop::Stop;
 
 /// The store of a bench that is not told one.
-const DEFAULT_STORES: &[(&str, &str)] = &[("relay", "postgres"), ("guard", "postgres")];
+const DEFAULT_STORES: &[(&str, &str)] = &[
+    ("relay", "postgres"),
+    ("guard", "postgres"),
+    ("gateway", "postgres"),
+];
 
 /// What a bench needs besides its store's server.
 const BESIDES: &[(&str, &str)] = &[("guard", "redis")];
@@ -41,9 +45,15 @@ pub(crate) fn servers(only: &[&'static Server], command: &[String]) -> Result<u8
 pub(crate) fn bench(name: &str, args: &[String]) -> Result<u8, Stop> {
     let wanted = needed_by_bench(name, args)?;
     build(&mut cargo::bench("build", name))?;
+    let mut bench = cargo::bench("run", name);
+    bench.arg("--").args(args);
+    if name == "gateway" && !asks_for_help(args) {
+        build(&mut cargo::binary())?;
+        bench.env(nginx::VARIABLE, nginx::provide()?);
+    }
     let fleet = Fleet::start(&wanted)?;
     fleet.require_all()?;
-    with_servers(&fleet, cargo::bench("run", name).arg("--").args(args))
+    with_servers(&fleet, &mut bench)
 }
 
 /// Runs the chaos test with every server.
@@ -134,6 +144,7 @@ mod tests {
         assert_eq!(needed("relay", "--store=mysql"), ["mariadb"]);
         assert!(needed("relay", "--store sqlite --json").is_empty());
         assert!(needed("relay", "--help").is_empty());
+        assert_eq!(needed("gateway", "--json"), ["postgres"]);
         assert!(needed("parsing", "").is_empty());
         assert!(needed_by_bench("relay", &["--store=paper".to_owned()]).is_err());
     }

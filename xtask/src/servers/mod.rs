@@ -11,6 +11,7 @@
 mod account;
 mod daemon;
 mod mariadb;
+pub(crate) mod nginx;
 mod packages;
 mod port;
 mod postgres;
