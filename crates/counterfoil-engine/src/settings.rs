@@ -7,7 +7,7 @@ use counterfoil_core::Destination;
 use counterfoil_core::policy::{Backoff, Ratio, breaker, budget, bulkhead};
 use counterfoil_core::store::Retention;
 
-use crate::pipeline::{Limits, LimitsError};
+use crate::pipeline::{Limits, LimitsError, UPSTREAM};
 
 /// How a relay works.
 ///
@@ -174,6 +174,12 @@ pub enum SettingsError {
     /// The same queue twice.
     #[error("the queue {0:?} has two destinations: a queue has exactly one")]
     QueueTwice(String),
+    /// A name that belongs to a service behind a gateway.
+    #[error(
+        "the queue {0:?} needs another name: those that begin with `upstream:` are the services \
+         behind a gateway, and the two would share a breaker"
+    )]
+    QueueReserved(String),
     /// A scene names a compensation that is not registered here.
     #[error("the scene {scene:?} names the compensation {compensation:?}, which is not registered")]
     UnknownCompensation {
@@ -204,6 +210,9 @@ impl Settings {
             if queues[..i].iter().any(|q| q.name == queue.name) {
                 return Err(SettingsError::QueueTwice(queue.name.to_string()));
             }
+            if queue.name.starts_with(UPSTREAM) {
+                return Err(SettingsError::QueueReserved(queue.name.to_string()));
+            }
             let caps = queue.destination.capabilities();
             if caps.max_batch == 0 || caps.concurrency == 0 {
                 return Err(SettingsError::Zero(
@@ -224,5 +233,43 @@ impl Settings {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use counterfoil_core::destination::{Capabilities, Outcome};
+    use counterfoil_core::row::Delivery;
+
+    use super::*;
+
+    struct Nowhere;
+
+    #[async_trait]
+    impl Destination for Nowhere {
+        fn describe(&self) -> String {
+            "nowhere".into()
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::single(1, None)
+        }
+
+        async fn publish(&self, _: &[Delivery]) -> Vec<Outcome> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_queue_cannot_have_the_name_of_a_service_behind_a_gateway() {
+        let check = |name: &str| {
+            let queue = QueueSpec::new(name, Arc::new(Nowhere));
+            Settings::default().validate(&[queue])
+        };
+
+        let refused = SettingsError::QueueReserved("upstream:shop".into());
+        assert_eq!(check("upstream:shop"), Err(refused));
+        assert_eq!(check("upstream"), Ok(()));
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use counterfoil_core::message::check_name;
 use counterfoil_core::route::Routes;
 use counterfoil_core::store::Retention;
+use counterfoil_engine::pipeline::UPSTREAM;
 use counterfoil_engine::{QueueSpec, Settings as Engine};
 use subtle::ConstantTimeEq;
 
@@ -250,6 +251,14 @@ fn queues(file: &File, lease: Duration, judge: &mut Judge<'_>) -> Vec<QueueSpec>
             judge.refuse(&path, error.to_string());
             continue;
         }
+        if name.starts_with(UPSTREAM) {
+            let text = format!(
+                "[destination.\"{name}\"] needs another name: those that begin with `{UPSTREAM}` are \
+                 the services behind the gateway"
+            );
+            judge.refuse(&path, text);
+            continue;
+        }
         let Destination::Webhook(section) = destination;
         let Some(queue) = webhook::queue(name, section, judge) else {
             continue;
@@ -364,6 +373,16 @@ mod tests {
                 "7: the route to `biling` leads to no destination; did you mean `billing`?",
                 "8: [[route]] needs `events`, such as events = \"Order*\"",
             ]
+        );
+    }
+
+    #[test]
+    fn a_destination_cannot_have_the_name_of_a_service_behind_the_gateway() {
+        let found = refused(&format!("[destination.\"upstream:shop\"]\n{HOOK}"));
+
+        assert!(
+            found[0].starts_with("1: [destination.\"upstream:shop\"] needs another name"),
+            "{found:?}"
         );
     }
 

@@ -33,6 +33,7 @@ use counterfoil_core::guard::{
 };
 use counterfoil_core::store::Result;
 
+use crate::pipeline::meter;
 use flight::{Boarding, Flights, Seat};
 use habit::Habit;
 
@@ -117,6 +118,7 @@ pub struct Warden {
     flights: Flights,
     habit: Habit,
     gate: Option<Arc<dyn Gate>>,
+    destination: Option<Arc<str>>,
 }
 
 /// A key that was taken: what the owner got, and its place in front of the duplicates.
@@ -137,7 +139,16 @@ impl Warden {
             flights: Flights::default(),
             habit: Habit::default(),
             gate: None,
+            destination: None,
         }
+    }
+
+    /// The same for calls of this dependency: duplicates that share the call of the first one are
+    /// counted as its.
+    #[must_use]
+    pub fn destination(mut self, name: &str) -> Self {
+        self.destination = Some(name.into());
+        self
     }
 
     /// The same with a fast gate in front.
@@ -226,6 +237,9 @@ impl Warden {
                     if let Some(found) = landed
                         && let Some(answer) = self.answer(&found, fingerprint)
                     {
+                        if let Some(destination) = &self.destination {
+                            meter::coalesced(destination);
+                        }
                         return Ok(answer);
                     }
                 }

@@ -79,7 +79,7 @@ pub(super) fn bulkhead_rejected(destination: &str) {
         .increment(1);
 }
 
-pub(super) fn coalesced(destination: &str) {
+pub(crate) fn coalesced(destination: &str) {
     counter!("counterfoil_coalesced_total", "destination" => destination.to_owned()).increment(1);
 }
 

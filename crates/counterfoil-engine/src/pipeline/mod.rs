@@ -50,7 +50,7 @@ mod dependency;
 mod error;
 mod http;
 pub(crate) mod keep;
-mod meter;
+pub(crate) mod meter;
 mod registry;
 mod retry;
 mod stack;
@@ -72,7 +72,7 @@ pub use counterfoil_core::policy::{Class, Effect};
 pub use dependency::{Dependency, Limits, LimitsError, Status};
 pub use error::{CallError, Ended, Report};
 pub use http::{Http, Within};
-pub use registry::Registry;
+pub use registry::{Registry, UPSTREAM};
 pub use retry::{Retry, RetryLayer};
 pub use stack::{Stack, Stacked};
 

@@ -8,6 +8,10 @@ use tokio::sync::Notify;
 use super::dependency::{Dependency, Limits, LimitsError, Status};
 use super::meter;
 
+/// The names of services behind a gateway begin with this, and no queue's does: the two never share
+/// a breaker.
+pub const UPSTREAM: &str = "upstream:";
+
 /// The dependencies of a process. Clones are the same registry.
 #[derive(Clone, Default)]
 pub struct Registry {

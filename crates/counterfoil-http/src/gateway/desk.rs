@@ -83,6 +83,7 @@ impl Entry {
                 if let CallerRule::Header(name) = &guard.caller {
                     protected.push(name.clone());
                 }
+                let warden = warden.clone().destination(&route.upstream.destination());
                 guarded(guard, warden, answered)
             }
         };
@@ -94,9 +95,9 @@ impl Entry {
     }
 }
 
-fn guarded(guard: &Guarded, warden: &Warden, answered: Answered) -> Service {
+fn guarded(guard: &Guarded, warden: Warden, answered: Answered) -> Service {
     let caller = guard.caller.clone();
-    let warden = warden.clone().rules(guard.rules.clone());
+    let warden = warden.rules(guard.rules.clone());
     let layer = LeasedLayer::new(warden, guard.policy.clone(), move |parts| caller.of(parts));
     let service = layer.layer(answered);
     match guard.degraded {

@@ -87,7 +87,7 @@ pub fn resilient(registry: Registry) -> Wrap {
 /// changed later hold from the next start on.
 pub fn register(registry: &Registry, upstream: &Upstream) -> Result<Arc<Dependency>, LimitsError> {
     let wanted = upstream.settings().limits;
-    let dependency = registry.dependency(&format!("upstream:{}", upstream.name()), wanted)?;
+    let dependency = registry.dependency(&upstream.destination(), wanted)?;
     if *dependency.limits() != wanted {
         tracing::warn!(
             upstream = upstream.name(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use counterfoil_engine::pipeline::policy::bulkhead::Size;
-use counterfoil_engine::pipeline::{Limits, LimitsError};
+use counterfoil_engine::pipeline::{Limits, LimitsError, UPSTREAM};
 use http::HeaderValue;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -158,6 +158,11 @@ impl Upstream {
     /// Our name for it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its name among the dependencies of a process.
+    pub fn destination(&self) -> String {
+        format!("{UPSTREAM}{}", self.name)
     }
 
     /// Its address, as it stands in a Host header.

@@ -14,6 +14,7 @@ use tower::ServiceExt as _;
 
 use crate::client::{self, Answer};
 use crate::house::{Door, House, guarded, quick};
+use crate::upstream::until;
 
 /// Waits that do not last, and nothing that stops a test by accident.
 fn settings(change: impl FnOnce(&mut UpstreamSettings)) -> UpstreamSettings {
@@ -130,11 +131,10 @@ async fn a_write_of_which_nothing_was_sent_is_made_again_and_takes_effect_once()
     house.upstream.kill();
 
     let order = door.spawn("k", "");
-    let begun = Instant::now();
-    while shop.retries_left() == 1_000 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "no retry");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("a retry", async || {
+        (shop.retries_left() < 1_000).then_some(())
+    })
+    .await;
     house.upstream.run();
 
     assert_eq!(order.await.unwrap().status, 201);

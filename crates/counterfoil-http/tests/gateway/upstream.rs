@@ -86,15 +86,25 @@ impl Upstream {
     }
 
     pub(crate) async fn until(&self, fits: impl Fn(&Value) -> bool) -> Value {
-        let started = Instant::now();
-        loop {
-            let state = self.state().await;
-            if fits(&state) {
-                return state;
-            }
-            assert!(started.elapsed() < Duration::from_secs(20), "still {state}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        until("another state of the service", async || {
+            Some(self.state().await).filter(&fits)
+        })
+        .await
+    }
+}
+
+/// Polls until the answer is there.
+pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
         }
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "still not: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::guard::{Gate, Rules, RulesError};
+use counterfoil_core::message::check_name;
+use counterfoil_engine::pipeline::UPSTREAM;
 use counterfoil_http::gateway::{
     CallerRule, Guarded, Pattern, Probe, Route, Trust, Upstream, UpstreamError, UpstreamSettings,
 };
@@ -84,6 +86,10 @@ fn upstreams(file: &File, judge: &mut Judge<'_>) -> BTreeMap<String, Option<Arc<
     let mut all = BTreeMap::new();
     for (name, section) in &file.upstreams {
         let (path, shown) = (format!("upstream.{name}"), format!("[upstream.{name}]"));
+        // Its breaker is remembered under this name.
+        if let Err(error) = check_name("the name of an upstream", &format!("{UPSTREAM}{name}")) {
+            judge.refuse(&path, error.to_string());
+        }
         let limits = limits::limits(name, section, judge);
         let settings = limits.map(|limits| UpstreamSettings {
             connect_timeout: section.connect_timeout.0,
