@@ -17,6 +17,7 @@ mod client;
 mod commands;
 mod config;
 mod gateway;
+mod gateway_bounds;
 mod gateway_gate;
 mod gateway_killed;
 mod guard;

@@ -18,13 +18,24 @@ pub struct Upstream {
 impl Upstream {
     /// Starts it on any port; its effects are remembered in this directory.
     pub fn start(directory: &Path) -> Self {
+        Self::start_at(directory, "0")
+    }
+
+    /// Kills it where it stands, and starts it again at the same address.
+    pub fn killed(self, directory: &Path) -> Self {
+        let port = self.address.rsplit(':').next().unwrap().to_owned();
+        drop(self);
+        Self::start_at(directory, &port)
+    }
+
+    fn start_at(directory: &Path, port: &str) -> Self {
         let script = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../counterfoil-http/tests/gateway/upstream.py"
         );
         let file: PathBuf = directory.join("effects");
         let mut child = Command::new("python3")
-            .args([script, "0"])
+            .args([script, port])
             .arg(file)
             .stdout(Stdio::piped())
             .spawn()

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 FILE = sys.argv[2]
 LOCK = threading.Condition()
-STATE = {"calls": 0, "connections": 0, "waiting": 0, "go": 0, "aborted": 0, "bytes": 0, "statuses": 0}
+STATE = {"calls": 0, "connections": 0, "waiting": 0, "go": 0, "aborted": 0, "bytes": 0, "statuses": 0, "sources": 0}
 
 
 def effects():
@@ -113,6 +113,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, {"order": found[0]}) if found else self.answer(404, {})
         if url.path == "/source":
             size = int(query["bytes"][0])
+            with LOCK:
+                STATE["sources"] += 1
             self.send_response(200)
             self.send_header("content-length", str(size))
             self.end_headers()
