@@ -58,12 +58,17 @@ where
     }
 }
 
-/// The answer of a service that cannot fail.
+/// The answer of a service that cannot fail. Calls that it makes belong to the trace of the request.
 pub(crate) async fn call<S>(mut inner: S, request: Request) -> Response
 where
     S: Service<Request, Response = Response, Error = Infallible>,
 {
-    match inner.call(request).await {
+    #[cfg(feature = "client")]
+    let trace = crate::client::Trace::of(request.headers());
+    let answer = async { inner.call(request).await };
+    #[cfg(feature = "client")]
+    let answer = crate::client::Trace::follow(trace, answer);
+    match answer.await {
         Ok(response) => response,
         Err(never) => match never {},
     }

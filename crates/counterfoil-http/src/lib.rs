@@ -16,14 +16,21 @@
 //!
 //! Authorisation belongs outside: add its layer after this one, so that it runs first, on replays
 //! too.
+//!
+//! The feature `client` brings the caller's side, a client that carries keys and tries again inside
+//! limits; the feature `gateway` the guard in front of a service in any language.
 
 mod around;
+#[cfg(feature = "client")]
+pub mod client;
 #[cfg(feature = "gateway")]
 pub mod gateway;
 pub mod guard;
 pub mod problem;
 pub mod token;
 
+#[cfg(feature = "client")]
+pub use client::Client;
 pub use guard::{Caller, GuardLayer, GuardedKey, LeasedLayer, Policy, PolicyError, Recording, Tx};
 pub use problem::Problem;
 pub use token::TokenLayer;
