@@ -158,6 +158,50 @@ fn http_2_callers_that_do_not_read_cost_little() {
     served.stop();
 }
 
+/// There is one connection to the service, and somebody holds it who does not read.
+fn lets_go(hold: impl FnOnce(&str)) {
+    let home = Home::sqlite();
+    let upstream = Upstream::start(home.path());
+    configure(&home, &upstream, "");
+    let file = home.path().join("counterfoil.toml");
+    let text = std::fs::read_to_string(file).unwrap();
+    home.configure(&format!("{text}connections = 1\n"));
+    let served = home.serve();
+    hold(door(&served));
+    until("the answer that nobody reads", || {
+        (upstream.state()["sources"] == 1).then_some(())
+    });
+    let other = || ask(door(&served), "GET", "/status?is=204", &[], b"").status;
+    assert_eq!(other(), 503);
+
+    until("a free connection", || (other() == 204).then_some(()));
+    served.stop();
+}
+
+#[test]
+fn who_does_not_read_over_http_1_lets_go_of_the_service() {
+    let mut held = None;
+    lets_go(|door| {
+        let mut stream = TcpStream::connect(door).unwrap();
+        let head = "GET /source?bytes=1000000000 HTTP/1.1\r\nhost: a\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        held = Some(stream);
+    });
+}
+
+#[test]
+fn who_does_not_read_over_http_2_lets_go_of_the_service() {
+    let runtime = Runtime::new().unwrap();
+    let mut held = None;
+    lets_go(|door| {
+        // The connection lives, and is asked now and then whether it does; the window stays shut.
+        let caller = runtime.block_on(caller(door, 0));
+        let mut ready = runtime.block_on(caller.send.clone().ready()).unwrap();
+        let request = get("/source?bytes=1000000000");
+        held = Some((caller, ready.send_request(request, true).unwrap()));
+    });
+}
+
 #[test]
 fn http_2_requests_that_are_taken_back_at_once_cost_little() {
     let (_home, upstream, served) = start();

@@ -30,6 +30,7 @@ use tokio::time::{Sleep, sleep};
 use super::desk::{Gateway, body};
 use super::framing::{Framing, Verdicts};
 use super::patient::{PATIENCE, Patient};
+use super::reader::watched;
 use super::silence::Silence;
 
 /// Connections at one time; more wait in the backlog.
@@ -69,11 +70,16 @@ pub async fn serve(
         let io = TokioIo::new(Caller::new(stream, verdicts.clone()));
         let gateway = gateway.clone();
         let service = service_fn(move |request: http::Request<Incoming>| {
-            let clear = request.version() >= http::Version::HTTP_2 || verdicts.next_is_clear();
+            let many = request.version() >= http::Version::HTTP_2;
+            let clear = many || verdicts.next_is_clear();
             let gateway = gateway.clone();
             async move {
                 let request: Request = request.map(|b| body(Upload::new(b)));
-                Ok::<_, Infallible>(gateway.answer(request, peer, clear).await)
+                let answer = gateway.answer(request, peer, clear).await;
+                Ok::<_, Infallible>(match many {
+                    true => answer.map(watched),
+                    false => answer,
+                })
             }
         });
         let connection = graceful.watch(http.serve_connection(io, service).into_owned());

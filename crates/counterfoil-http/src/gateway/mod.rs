@@ -37,6 +37,7 @@ mod inbound;
 mod lent;
 mod patient;
 mod probe;
+mod reader;
 mod resilience;
 pub mod route;
 mod silence;

@@ -150,3 +150,75 @@ async fn keys_that_nobody_should_send_are_refused() {
     }
     assert_eq!(house.upstream.calls().await, 0);
 }
+
+/// Goes away in the middle of an upload or of an answer, or sends what can be read in two ways.
+async fn misbehave(to: std::net::SocketAddr, round: usize) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let (bytes, read) = match round % 3 {
+        0 => (post("x-mark: gone\r\ncontent-length: 1000\r\n\r\nhalf"), 0),
+        1 => {
+            let get = "GET /source?bytes=5000000 HTTP/1.1\r\nhost: a\r\nx-mark: gone\r\n\r\n";
+            (get.to_owned(), 1_000)
+        }
+        _ => {
+            let head = "x-mark: gone\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n";
+            (post(&format!("{head}0\r\n\r\n{}", post("\r\n"))), 12)
+        }
+    };
+    let mut stream = tokio::net::TcpStream::connect(to).await.unwrap();
+    stream.write_all(bytes.as_bytes()).await.unwrap();
+    stream.read_exact(&mut vec![0; read]).await.unwrap();
+}
+
+/// One caller on one connection: what it gets is always its own.
+async fn polite(to: std::net::SocketAddr, name: String) {
+    let mut connection = client::connect(to).await;
+    for round in 0..20 {
+        misbehave(to, round).await;
+        let mark = format!("{name}-{round}");
+        let mut body = mark.repeat(1 + 97 * round);
+        body.truncate(30_000);
+        let size = body.len();
+        let echo = http::Request::post("/echo").header("host", "a");
+        let echo = echo.header("x-mark", &mark).body(body.into()).unwrap();
+        connection.ready().await.unwrap();
+        let told = connection.send_request(echo).await.unwrap();
+        let told = client::Answer::read(told).await;
+        assert_eq!(told.seen("x-mark"), [mark]);
+        assert_eq!(told.json()["size"], size);
+
+        // All callers use the same keys.
+        let mut bodies = std::collections::HashSet::new();
+        for replayed in [false, true] {
+            let mut order = client::order(&format!("k-{round}"), "");
+            let caller = name.parse().unwrap();
+            order.headers_mut().insert("x-caller", caller);
+            connection.ready().await.unwrap();
+            let told = connection.send_request(order).await.unwrap();
+            let told = client::Answer::read(told).await;
+            assert_eq!((told.status, told.replayed()), (201, replayed));
+            bodies.insert(told.body);
+        }
+        assert_eq!(bodies.len(), 1, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_never_see_each_others_answers_whoever_misbehaves_between_them() {
+    let house = House::on_sqlite().await;
+    let door = house.door().await;
+    let callers: Vec<_> = (0..10)
+        .map(|n| tokio::spawn(polite(door.address, format!("caller-{n}"))))
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+
+    let state = house.upstream.state().await;
+    let effects = state["effects"].as_array().unwrap().len();
+    assert_eq!(effects, 10 * 20, "one for each caller and key");
+    // Connections to the service are used again, except those that somebody has left half-way.
+    let connections = state["connections"].as_u64().unwrap();
+    assert!(connections < 10 * 20 * 2, "{connections} for 600 requests");
+}
