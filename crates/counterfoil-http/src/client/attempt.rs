@@ -1,13 +1,12 @@
 //! One attempt: the request goes out, and the whole answer comes in.
 //!
 //! # Promise
-//! [`Trail::sent`] stays false only while it is proven that no attempt has been handed to a
-//! connection. A connection that turns out to be closed before anything was sent is exchanged for
-//! another one, which the destination cannot notice. An answer is complete, or there is none.
+//! [`Trail::sent`] stays false only while no attempt has been given a connection. A connection
+//! that turns out to be closed before anything was sent is exchanged for another one, which the
+//! destination cannot notice. An answer is complete, or there is none.
 //! # When it is dropped
 //! The connection is closed, and with it the request; the trail knows whether it had one.
 
-use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -89,13 +88,12 @@ impl Trail {
 /// Knows in the end whether an attempt had a connection.
 struct Footprint {
     connection: CaptureConnection,
-    proven_unsent: bool,
     trail: Arc<Trail>,
 }
 
 impl Drop for Footprint {
     fn drop(&mut self) {
-        if !self.proven_unsent && self.connection.connection_metadata().is_some() {
+        if self.connection.connection_metadata().is_some() {
             self.trail.sent.store(true, Ordering::Release);
         }
     }
@@ -124,22 +122,16 @@ impl Attempt {
         trail.attempts.fetch_add(1, Ordering::AcqRel);
         let (body, spoiled) = outward(call.body);
         let mut request = Request::from_parts(call.parts, body);
-        let mut footprint = Footprint {
+        let _footprint = Footprint {
             connection: capture_connection(&mut request),
-            proven_unsent: false,
-            trail: Arc::clone(&trail),
+            trail,
         };
         let lost = |error: axum::BoxError| match spoiled.load(Ordering::Acquire) {
             true => Lost::Upload,
             false => Lost::Broken(Arc::from(error)),
         };
-        let response = match self.http.request(request).await {
-            Ok(response) => response,
-            Err(error) => {
-                footprint.proven_unsent = error.is_connect() || handed_back(&error);
-                return Err(lost(error.into()));
-            }
-        };
+        let response = self.http.request(request).await;
+        let response = response.map_err(|error| lost(error.into()))?;
         let (parts, body) = response.into_parts();
         match Limited::new(body, self.max_answer).collect().await {
             Ok(read) => Ok(Answer::new(parts, read.to_bytes(), call.key)),
@@ -149,14 +141,6 @@ impl Attempt {
             Err(error) => Err(lost(error)),
         }
     }
-}
-
-/// Whether the request was given back unsent: its connection was closed before it was its turn.
-fn handed_back(error: &hyper_util::client::legacy::Error) -> bool {
-    let source = error
-        .source()
-        .and_then(|e| e.downcast_ref::<hyper::Error>());
-    source.is_some_and(hyper::Error::is_canceled)
 }
 
 /// The body itself, and whether reading it from the caller has failed.

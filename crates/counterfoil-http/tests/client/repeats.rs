@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use counterfoil_engine::pipeline::State;
 use counterfoil_http::client::{Client, Ended};
 use http::Method;
 
@@ -157,12 +156,24 @@ async fn a_request_in_progress_elsewhere_is_asked_for_again_and_holds_nobody_up(
     let answer = client.post(service.url("/")).key("k").send().await;
     assert_eq!(answer.unwrap().status(), 201);
     assert_eq!(service.calls(), 2);
-    assert_eq!(service.dependency(&client).state(), State::Closed);
+
+    let long = Does::With(409, "retry-after", "600".into());
+    let service = Service::start([long], Does::Says(200)).await;
+    let busy_one = client.post(service.url("/")).key("k").send().await;
+    assert_eq!(busy_one.unwrap().ended(), Ended::AskedTooMuch);
+    let another = client.post(service.url("/")).key("other").send().await;
+    assert_eq!(another.unwrap().status(), 200, "it concerns one key only");
 
     let service = Service::always(busy()).await;
     let bare = client.post(service.url("/")).send().await.unwrap();
     assert_eq!(bare.status(), 409);
     assert_eq!(service.calls(), 1, "no key, no repeat");
+    client.get(service.url("/")).send().await.unwrap();
+    assert_eq!(
+        service.calls(),
+        2,
+        "what is read is not in progress elsewhere"
+    );
 
     let service = Service::always(Does::Says(409)).await;
     let business = client.post(service.url("/")).key("k").send();
@@ -224,6 +235,19 @@ async fn the_usual_settings_are_those_of_the_table() {
     );
     let waits = [1, 2, 3, 4, 5].map(|n| limits.backoff.ceiling(n).as_millis());
     assert_eq!(waits, [200, 500, 1_200, 2_500, 5_000]);
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/book/client.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for row in [
+        format!("| `deadline` | {:?} |", limits.deadline).replace("3s", "3 s"),
+        format!("| `attempt` | {:?} |", limits.attempt).replace("1.5s", "1.5 s"),
+        format!("| retries | {} |", limits.backoff.max_attempts() - 1),
+        format!(
+            "| ceiling | {} calls, {} waiting |",
+            limits.bulkhead.limit, limits.bulkhead.queue
+        ),
+    ] {
+        assert!(page.contains(&row), "the book should have {row}");
+    }
     let agent = service.seen()[0].header("user-agent").unwrap().to_owned();
     assert!(agent.starts_with("counterfoil/"), "{agent}");
 }

@@ -145,20 +145,37 @@ async fn an_answer_over_the_limit_is_an_error_and_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn an_upload_that_fails_is_no_fault_of_the_service() {
-    let service = Service::always(Does::Says(200)).await;
-    let client = limited(|limits| limits.breaker.consecutive = Some(1));
-    let parts = [
-        Ok(bytes::Bytes::from("hello")),
-        Err(std::io::Error::other("the disk is gone")),
-    ];
-    let stream = axum::body::Body::from_stream(futures_util::stream::iter(parts));
+async fn an_upload_that_fails_says_nothing_about_the_service() {
+    let service = Service::start([Does::Says(200), Does::Says(500)], Does::Says(200)).await;
+    let client = limited(|limits| {
+        limits.breaker.consecutive = Some(1);
+        limits.breaker.open_for = Duration::from_millis(1);
+    });
+    let upload = || {
+        let parts = [
+            Ok(bytes::Bytes::from("hello")),
+            Err(std::io::Error::other("the disk is gone")),
+        ];
+        let stream = axum::body::Body::from_stream(futures_util::stream::iter(parts));
+        client.post(service.url("/")).stream(stream).send()
+    };
+    client.get(service.url("/")).send().await.unwrap();
+    let dependency = service.dependency(&client);
 
-    let error = client.post(service.url("/")).stream(stream).send().await;
-
-    let error = error.unwrap_err();
+    let error = upload().await.unwrap_err();
     assert!(matches!(error, Error::Upload { .. }), "{error:?}");
-    assert_eq!(service.dependency(&client).state(), State::Closed);
+    assert_eq!(dependency.state(), State::Closed, "no failure");
+
+    client.post(service.url("/")).send().await.unwrap();
+    let probe = async {
+        while dependency.state() != State::HalfOpen {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, probe).await.unwrap();
+    let error = upload().await.unwrap_err();
+    assert!(matches!(error, Error::Upload { .. }), "{error:?}");
+    assert_eq!(dependency.state(), State::HalfOpen, "no success");
 }
 
 #[tokio::test]
