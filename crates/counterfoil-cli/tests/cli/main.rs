@@ -18,6 +18,8 @@ mod commands;
 mod config;
 mod gateway;
 mod gateway_bounds;
+mod gateway_calls;
+mod gateway_config;
 mod gateway_gate;
 mod gateway_killed;
 mod guard;

@@ -1,0 +1,195 @@
+//! The gateway's part of the file: what is refused, and what a running gateway does with a change.
+
+use crate::client::ask;
+use crate::gateway::{configure, door};
+use crate::home::{Home, until};
+use crate::upstream::Upstream;
+
+#[test]
+fn routes_are_read_again_and_a_mistake_changes_nothing() {
+    let home = Home::sqlite();
+    let upstream = Upstream::start(home.path());
+    configure(&home, &upstream, "path = \"/orders\"");
+    let served = home.serve();
+    let echo = || ask(door(&served), "GET", "/echo", &[], b"").status;
+    assert_eq!(echo(), 404);
+
+    // The file is noticed by itself, and a signal is not waited for long either.
+    configure(&home, &upstream, "path = \"/**\"");
+    until("the new routes", || (echo() == 200).then_some(()));
+    configure(&home, &upstream, "pth = \"/nothing\"");
+    served.signal("HUP");
+    until("the refusal", || {
+        let refused = "counterfoil_gateway_reloads_total{result=\"refused\"}";
+        served.get("/metrics").body.contains(refused).then_some(())
+    });
+    assert_eq!(echo(), 200);
+    configure(&home, &upstream, "path = \"/orders\"");
+    served.signal("HUP");
+    until("the routes of before", || (echo() == 404).then_some(()));
+
+    served.signal("TERM");
+    let (status, log) = served.end();
+    assert!(status.success());
+    assert!(log.contains("were read again"), "{log}");
+    assert!(log.contains("unknown key `pth`"), "{log}");
+    assert!(log.contains("the former routes stay"), "{log}");
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_its_line() {
+    let home = Home::sqlite();
+    home.configure(
+        "[gateway]\nlisen = \"127.0.0.1:0\"\ntrusted-proxies = [\"nobody\"]\n\
+         [[gateway.route]]\nupstream = \"shpo\"\ncaller = \"one\"\n\
+         [[gateway.route]]\nupstream = \"shop\"\n\
+         [[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\nlease = \"5s\"\n\
+         [[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\npath = \"/a\"\n\
+         [[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\npath = \"/a\"\n\
+         [[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\npath = \"/b\"\nkeep = \"8d\"\n\
+         [[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\npath = \"/c\"\nprobe = \"POST /{key}\"\n\
+         [upstream.shop]\nurl = \"http://127.0.0.1:8000\"\ntimeot = \"3s\"\n\
+         [upstream.tls]\nurl = \"https://example.com\"\n\
+         [upstream.odd]\nurl = \"http://127.0.0.1:8000\"\nretries = 6\nretry-cap = 1\nbreaker-ratio = 1.5\n\
+         [upstream.zero]\nurl = \"http://127.0.0.1:8000\"\nconnections = 0\n\
+         [upstream.soon]\nurl = \"http://127.0.0.1:8000\"\nretry-deadline = \"0s\"\n",
+    );
+
+    let done = home.run(&["config", "check"]);
+
+    assert_eq!(done.code, Some(2), "{done:?}");
+    for expected in [
+        "2: unknown key `lisen` in [gateway]; did you mean `listen`?",
+        "3: `trusted-proxies` in [gateway]: `nobody` is neither",
+        "5: `upstream` in [[gateway.route]]: there is no [upstream.shpo]; did you mean `shop`?",
+        "7: `caller` in [[gateway.route]]: a guarded route says whose",
+        "12: `lease` in [[gateway.route]]: 5s is too short for an upstream",
+        "17: the route to /a takes the same requests as an earlier one (line 13)",
+        "21: this route and an earlier one (line 13) have the same business type",
+        "30: `probe` in [[gateway.route]]: a probe must change nothing",
+        "33: unknown key `timeot` in [upstream.shop]; did you mean `timeout`?",
+        "35: [upstream.tls]: https is not supported",
+        "38: `retries` in [upstream.odd]: at most 5",
+        "39: `retry-cap` in [upstream.odd]: ",
+        "40: `breaker-ratio` in [upstream.odd]: ",
+        "43: [upstream.zero]: `connections` must be greater than zero",
+        "46: `retry-deadline` in [upstream.soon]: must be greater than zero",
+    ] {
+        let expected = format!("error: counterfoil.toml:{expected}");
+        let found = done.err.lines().any(|line| line.starts_with(&expected));
+        assert!(found, "{expected}\n{}", done.err);
+    }
+}
+
+#[test]
+fn times_that_cannot_be_are_refused_with_their_line() {
+    let home = Home::sqlite();
+    let route = "[[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\n";
+    let shop = "[upstream.shop]\nurl = \"http://127.0.0.1:8000\"\n";
+    for (route_keys, upstream_keys, expected) in [
+        (
+            "lease = \"0s\"",
+            "",
+            "4: `lease` in [[gateway.route]]: must be greater",
+        ),
+        (
+            "keep = \"30s\"",
+            "",
+            "4: `keep` in [[gateway.route]]: is shorter than the `lease`",
+        ),
+        ("keep = \"0s\"", "", "4: `keep` in [[gateway.route]]: "),
+        (
+            "probe-after = \"30s\"",
+            "",
+            "4: `probe-after` in [[gateway.route]]: is shorter than the `lease`",
+        ),
+        ("wait = \"soon\"", "", "4: `wait` in [[gateway.route]]: "),
+        ("wait = 5", "", "4: `wait` in [[gateway.route]]: "),
+        (
+            "",
+            "timeout = \"2m\"",
+            "1: `lease` in [[gateway.route]]: 1m is too short for an upstream",
+        ),
+        (
+            "",
+            "timeout = \"0s\"",
+            "7: [upstream.shop]: `timeout` must be greater than zero",
+        ),
+        (
+            "",
+            "connect-timeout = \"0s\"",
+            "7: [upstream.shop]: `connect-timeout` must be greater than zero",
+        ),
+        (
+            "",
+            "idle-timeout = \"0s\"",
+            "7: [upstream.shop]: `idle-timeout` must be greater than zero",
+        ),
+        (
+            "",
+            "attempt-timeout = \"0s\"",
+            "7: `attempt-timeout` in [upstream.shop]: must be greater than zero",
+        ),
+        (
+            "",
+            "breaker-open = \"5s\"\nbreaker-open-cap = \"1s\"",
+            "8: `breaker-open-cap` in [upstream.shop]: ",
+        ),
+    ] {
+        home.configure(&format!("{route}{route_keys}\n{shop}{upstream_keys}\n"));
+
+        let told = home.refused(&["config", "check"], 2);
+
+        let expected = format!("error: counterfoil.toml:{expected}");
+        assert!(told.starts_with(&expected), "{expected}\n{told}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_hold_changes_nothing_whatever_is_wrong_with_it() {
+    let home = Home::sqlite();
+    let upstream = Upstream::start(home.path());
+    configure(&home, &upstream, "");
+    let file = home.path().join("counterfoil.toml");
+    let good = std::fs::read_to_string(&file).unwrap();
+    let served = home.serve();
+    let echo = || ask(door(&served), "GET", "/echo", &[], b"").status;
+    let refused = || {
+        let metrics = served.get("/metrics").body;
+        let count = "counterfoil_gateway_reloads_total{result=\"refused\"} ";
+        let count = metrics.lines().find_map(|l| l.strip_prefix(count));
+        count.map_or(0, |n| n.parse::<u32>().unwrap())
+    };
+
+    let twice = format!("{good}[[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\n");
+    for bad in [
+        good.replace("upstream = \"shop\"", "upstream = \"shpo\""),
+        twice,
+        good.replace("lease = \"2s\"", "lease = \"1s\""),
+        good.replace("[gateway]", "[gateway"),
+        String::new(),
+    ] {
+        assert_ne!(bad, good);
+        let before = refused();
+        home.configure(&bad);
+        served.signal("HUP");
+        until("the refusal", || (refused() > before).then_some(()));
+        assert_eq!(echo(), 200, "{bad}");
+    }
+    let before = refused();
+    std::fs::remove_file(&file).unwrap();
+    served.signal("HUP");
+    until("the refusal", || (refused() > before).then_some(()));
+    assert_eq!(echo(), 200);
+
+    home.configure(
+        &good
+            .replace("[gateway]\n", "[gateway]\n# once more\n")
+            .replace(
+                "caller = \"header:x-caller\"",
+                "caller = \"header:x-caller\"\npath = \"/orders\"",
+            ),
+    );
+    until("the new routes", || (echo() == 404).then_some(()));
+    served.stop();
+}
