@@ -25,10 +25,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tower::Service;
 use tower::util::BoxCloneSyncService;
 
+use super::connection::{Connection, Outgoing};
 use super::headers::{self, Origin};
 use super::lent::{Held, Lent};
 use super::route::Route;
-use super::upstream::{Connection, Upstream};
+use super::upstream::Upstream;
 use crate::{Problem, Recording};
 
 /// Why there is no answer.
@@ -168,6 +169,9 @@ pub(super) async fn exchange(
         why: format!("all connections to `{}` are in use", upstream.name()),
         after: CROWDED,
     })?;
+    let (parts, body) = request.into_parts();
+    let (body, progress) = Outgoing::new(body);
+    let mut request = http::Request::from_parts(parts, body);
     loop {
         let waiting = upstream.waiting();
         let used = waiting.is_some();
@@ -188,6 +192,10 @@ pub(super) async fn exchange(
                 });
             }
             Ok(response) => {
+                // The rest of the request must not wait for somebody who reads the answer.
+                if !progress.is_over() {
+                    connection.let_go();
+                }
                 let held = Held {
                     connection,
                     upstream: Arc::clone(upstream),
@@ -215,7 +223,7 @@ pub(super) async fn exchange(
 
 struct Failed {
     /// The request, if it was not begun.
-    back: Option<Box<Request>>,
+    back: Option<Box<http::Request<Outgoing>>>,
     why: String,
     silent: bool,
 }
@@ -224,10 +232,10 @@ struct Failed {
 async fn attempt(
     upstream: &Upstream,
     connection: &mut Connection,
-    request: Request,
+    request: http::Request<Outgoing>,
 ) -> Result<http::Response<hyper::body::Incoming>, Failed> {
     let (line, patience) = (Arc::clone(&connection.line), upstream.settings().timeout);
-    let mut sending = std::pin::pin!(connection.sender.try_send_request(request));
+    let mut sending = std::pin::pin!(connection.send(request));
     let mut until = tokio::time::Instant::now() + patience;
     loop {
         match tokio::time::timeout_at(until, sending.as_mut()).await {
@@ -395,5 +403,44 @@ mod tests {
             // It did not say so in its answer.
             drop(stream);
         }
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_request_arrives_although_nobody_reads_the_answer() {
+        const PIECES: usize = 64;
+        const PIECE: usize = 256 * 1024;
+        let (listener, upstream) = service().await;
+        let asked = tokio::spawn({
+            let upstream = Arc::clone(&upstream);
+            async move {
+                let piece = || Ok::<_, Infallible>(bytes::Bytes::from(vec![b'x'; PIECE]));
+                let pieces = futures_util::stream::iter((0..PIECES).map(move |_| piece()));
+                let request = http::Request::post("/")
+                    .header("host", "x")
+                    .header("content-length", PIECES * PIECE)
+                    .body(Body::from_stream(pieces));
+                exchange(&upstream, request.unwrap()).await
+            }
+        });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut buffer = vec![0; 64 * 1024];
+        let mut read = stream.read(&mut buffer).await.unwrap();
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhe";
+        stream.write_all(answer).await.unwrap();
+        let response = asked.await.unwrap().unwrap();
+
+        let whole = async {
+            while read < PIECES * PIECE {
+                let more = stream.read(&mut buffer).await.unwrap();
+                assert!(more > 0, "closed after {read} bytes");
+                read += more;
+            }
+        };
+        let whole = tokio::time::timeout(Duration::from_secs(20), whole).await;
+        assert!(whole.is_ok(), "stuck");
+        stream.write_all(b"llo").await.unwrap();
+
+        let body = axum::body::to_bytes(response.into_body(), 10).await;
+        assert_eq!(body.unwrap(), "hello");
     }
 }

@@ -14,8 +14,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::connection::Connection;
 use super::silence::Silence;
-use super::upstream::{Connection, Upstream};
+use super::upstream::Upstream;
 
 /// The service has stopped in the middle of its answer.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +76,12 @@ impl Body for Lent {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+        let this = &mut *self;
+        let frame = match &mut this.held {
+            Some(held) => held.connection.poll_frame(cx, &mut this.body),
+            None => Pin::new(&mut this.body).poll_frame(cx),
+        };
+        let Poll::Ready(frame) = frame else {
             ready!(self.silence.poll(cx));
             self.held = None;
             return Poll::Ready(Some(Err(Silent(self.patience).into())));

@@ -28,6 +28,7 @@
 //! choice between them.
 
 mod cache;
+mod connection;
 mod degraded;
 mod desk;
 mod forward;

@@ -3,31 +3,26 @@
 //! # Promise
 //! A connection is used for one request at a time, and again only when the answer before was read
 //! to its end. One that was closed meanwhile is not used. Connections in use are bounded, and so
-//! are those that wait.
+//! are those that wait, in number and in time.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
-use axum::body::Body;
 use counterfoil_engine::pipeline::policy::bulkhead::Size;
 use counterfoil_engine::pipeline::{Limits, LimitsError, UPSTREAM};
 use http::HeaderValue;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
-use super::wire::{Line, Wire};
+use super::connection::Connection;
 
 /// A connection that has waited for longer is not used: many services close them after 5 s, and
 /// may do so at this very moment.
 const IDLE: Duration = Duration::from_secs(4);
 /// Connections that wait, for each service.
 const IDLE_MOST: usize = 64;
-/// The largest head of an answer.
-const HEAD_BYTES: usize = 64 * 1024;
 
 /// How a service is reached.
 ///
@@ -107,8 +102,17 @@ pub struct Upstream {
     port: u16,
     authority: HeaderValue,
     settings: UpstreamSettings,
-    idle: Mutex<VecDeque<Connection>>,
+    idle: Mutex<Idle>,
     room: Arc<Semaphore>,
+}
+
+/// Connections that wait.
+#[derive(Debug, Default)]
+struct Idle {
+    /// With the moment since when; the longest one first.
+    connections: VecDeque<(Instant, Connection)>,
+    /// Whether somebody closes those that wait for too long.
+    tended: bool,
 }
 
 impl Upstream {
@@ -185,9 +189,9 @@ impl Upstream {
     /// A connection that waits and that nobody has closed.
     pub(super) fn waiting(&self) -> Option<Connection> {
         loop {
-            let connection = self.idle().pop_back()?;
-            let fresh = connection.since.elapsed() < IDLE;
-            if fresh && connection.sender.is_ready() && connection.line.is_quiet() {
+            let (since, connection) = self.idle().connections.pop_back()?;
+            let fresh = since.elapsed() < IDLE;
+            if fresh && connection.is_ready() && connection.line.is_quiet() {
                 return Some(connection);
             }
         }
@@ -200,58 +204,60 @@ impl Upstream {
             .await
             .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
         let _ = stream.set_nodelay(true);
-        let line = Line::new(stream);
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(HEAD_BYTES)
-            .handshake(TokioIo::new(Wire(Arc::clone(&line))))
-            .await
-            .map_err(std::io::Error::other)?;
-        let task = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to a service ended badly");
-            }
-        });
-        Ok(Connection {
-            sender,
-            line,
-            task: task.abort_handle(),
-            since: Instant::now(),
-        })
+        Connection::open(stream).await
     }
 
     /// Keeps a connection whose answer was read to its end, once it is ready for another request.
     pub(super) fn keep(self: &Arc<Self>, mut connection: Connection) {
+        if connection.is_ready() {
+            return self.lay_aside(connection);
+        }
         let upstream = Arc::clone(self);
         tokio::spawn(async move {
-            if connection.sender.ready().await.is_ok() {
-                connection.since = Instant::now();
-                let mut idle = upstream.idle();
-                idle.retain(|c| c.since.elapsed() < IDLE && !c.sender.is_closed());
-                if idle.len() < IDLE_MOST {
-                    idle.push_back(connection);
-                }
+            if connection.ready().await.is_ok() {
+                upstream.lay_aside(connection);
             }
         });
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, VecDeque<Connection>> {
+    fn lay_aside(self: &Arc<Self>, connection: Connection) {
+        connection.rest();
+        let mut idle = self.idle();
+        if idle.connections.len() < IDLE_MOST {
+            idle.connections.push_back((Instant::now(), connection));
+        }
+        if !std::mem::replace(&mut idle.tended, true) {
+            tokio::spawn(tend(Arc::downgrade(self)));
+        }
+    }
+
+    /// Closes connections that have waited for too long. Answers whether some are left.
+    fn close_stale(&self) -> bool {
+        let mut idle = self.idle();
+        let stale = |(since, _): &(Instant, Connection)| since.elapsed() >= IDLE;
+        while idle.connections.front().is_some_and(stale) {
+            idle.connections.pop_front();
+        }
+        idle.tended = !idle.connections.is_empty();
+        idle.tended
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A connection to a service. When it is dropped it is closed.
-#[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) sender: http1::SendRequest<Body>,
-    pub(super) line: Arc<Line>,
-    task: AbortHandle,
-    since: Instant,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.line.seal();
-        self.task.abort();
+/// Closes connections that wait for too long, until none is left: nobody else would notice that the
+/// service has closed them.
+async fn tend(upstream: Weak<Upstream>) {
+    loop {
+        tokio::time::sleep(IDLE / 2).await;
+        let Some(upstream) = upstream.upgrade() else {
+            return;
+        };
+        if !upstream.close_stale() {
+            return;
+        }
     }
 }
 
@@ -281,5 +287,26 @@ mod tests {
                 "{url}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn connections_that_wait_for_too_long_are_closed() {
+        use tokio::io::AsyncReadExt as _;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let upstream = Upstream::new("x", &url, UpstreamSettings::default()).unwrap();
+        let upstream = Arc::new(upstream);
+        let mut connection = upstream.connect().await.unwrap();
+        let (mut service, _) = listener.accept().await.unwrap();
+        connection.ready().await.unwrap();
+        tokio::time::pause();
+
+        upstream.keep(connection);
+        let closed = tokio::time::timeout(2 * IDLE, service.read_u8()).await;
+
+        assert!(closed.unwrap().is_err());
+        assert!(upstream.idle().connections.is_empty());
+        tokio::time::sleep(IDLE).await;
+        assert!(!upstream.idle().tended);
     }
 }

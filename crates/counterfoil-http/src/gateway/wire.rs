@@ -15,11 +15,12 @@ use std::time::Instant;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 /// What both sides know: who sends, and who wants to know what was sent.
 #[derive(Debug)]
 pub(super) struct Line {
-    stream: TcpStream,
+    half: OwnedWriteHalf,
     sent: Mutex<Sent>,
 }
 
@@ -31,15 +32,8 @@ struct Sent {
 }
 
 impl Line {
-    pub(super) fn new(stream: TcpStream) -> Arc<Self> {
-        Arc::new(Self {
-            stream,
-            sent: Mutex::new(Sent {
-                bytes: 0,
-                at: Instant::now(),
-                sealed: false,
-            }),
-        })
+    fn stream(&self) -> &TcpStream {
+        self.half.as_ref()
     }
 
     fn sent(&self) -> MutexGuard<'_, Sent> {
@@ -61,7 +55,7 @@ impl Line {
         let mut sent = self.sent();
         sent.sealed = true;
         // It may be closed already, which is what is wanted.
-        let _ = SockRef::from(&self.stream).shutdown(Shutdown::Both);
+        let _ = SockRef::from(self.stream()).shutdown(Shutdown::Both);
         sent.bytes
     }
 
@@ -76,7 +70,7 @@ impl Line {
     pub(super) fn is_quiet(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         matches!(
-            SockRef::from(&self.stream).peek(&mut byte),
+            SockRef::from(self.stream()).peek(&mut byte),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock
         )
     }
@@ -84,42 +78,54 @@ impl Line {
 
 /// The end of a line that hyper reads and writes.
 #[derive(Debug)]
-pub(super) struct Wire(pub(super) Arc<Line>);
+pub(super) struct Wire {
+    line: Arc<Line>,
+    // Not through the line: a half of its own knows when there is nothing more to read, without
+    // asking the system again.
+    half: OwnedReadHalf,
+}
 
 impl AsyncRead for Wire {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let stream = &self.0.stream;
-        loop {
-            ready!(stream.poll_read_ready(cx))?;
-            match stream.try_read(buffer.initialize_unfilled()) {
-                Ok(n) => {
-                    buffer.advance(n);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        Pin::new(&mut self.half).poll_read(cx, buffer)
     }
 }
 
 impl Wire {
+    /// Both ends of a connection.
+    pub(super) fn new(stream: TcpStream) -> (Arc<Line>, Self) {
+        let (read, write) = stream.into_split();
+        let line = Arc::new(Line {
+            half: write,
+            sent: Mutex::new(Sent {
+                bytes: 0,
+                at: Instant::now(),
+                sealed: false,
+            }),
+        });
+        let wire = Self {
+            line: Arc::clone(&line),
+            half: read,
+        };
+        (line, wire)
+    }
+
     fn send(
         &self,
         cx: &mut Context<'_>,
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.stream.poll_write_ready(cx))?;
-            let mut sent = self.0.sent();
+            ready!(self.line.stream().poll_write_ready(cx))?;
+            let mut sent = self.line.sent();
             if sent.sealed {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
-            match write(&self.0.stream) {
+            match write(self.line.stream()) {
                 Ok(n) => {
                     sent.bytes += n as u64;
                     sent.at = Instant::now();
@@ -158,7 +164,7 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let _ = SockRef::from(&self.0.stream).shutdown(Shutdown::Write);
+        let _ = SockRef::from(self.line.stream()).shutdown(Shutdown::Write);
         Poll::Ready(Ok(()))
     }
 }
@@ -170,17 +176,17 @@ mod tests {
 
     use super::*;
 
-    async fn pair() -> (Arc<Line>, TcpStream) {
+    async fn pair() -> (Arc<Line>, Wire, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ours = TcpStream::connect(listener.local_addr().unwrap());
         let (ours, theirs) = tokio::join!(ours, listener.accept());
-        (Line::new(ours.unwrap()), theirs.unwrap().0)
+        let (line, wire) = Wire::new(ours.unwrap());
+        (line, wire, theirs.unwrap().0)
     }
 
     #[tokio::test]
     async fn what_is_sent_is_counted_and_nothing_is_sent_after_the_seal() {
-        let (line, mut theirs) = pair().await;
-        let mut wire = Wire(Arc::clone(&line));
+        let (line, mut wire, mut theirs) = pair().await;
 
         wire.write_all(b"hello").await.unwrap();
         assert_eq!(line.count(), 5);
@@ -195,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_that_the_other_side_has_closed_is_not_quiet() {
-        let (line, theirs) = pair().await;
+        let (line, _wire, theirs) = pair().await;
         assert!(line.is_quiet());
 
         drop(theirs);
