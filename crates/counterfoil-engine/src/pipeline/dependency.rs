@@ -143,6 +143,7 @@ pub struct Dependency {
     breaker: Shared<Watched>,
     budget: Shared<Budget>,
     places: Shared<(Bulkhead, Calls)>,
+    in_use: metrics::Key,
     changed: Arc<Notify>,
 }
 
@@ -170,6 +171,7 @@ impl Dependency {
             }),
             budget: Shared::new(Budget::new(limits.budget)?),
             places: Shared::new((Bulkhead::new(limits.bulkhead)?, Calls::default())),
+            in_use: meter::in_use_of(name),
             changed,
         };
         dependency.measure();
@@ -309,21 +311,20 @@ impl Dependency {
     /// Waits for a place in the bulkhead. Absent when the queue is full. The place is free again
     /// when it is dropped.
     pub async fn enter(self: &Arc<Self>) -> Option<Place> {
-        let (told, tell) = oneshot::channel();
-        let entry = self.places.with(|(bulkhead, calls)| {
+        let (entry, tell, in_use) = self.places.with(|(bulkhead, calls)| {
             let entry = bulkhead.enter();
-            if let Entry::Wait(waiter) = entry {
-                calls.0.insert(waiter, told);
-            }
-            entry
+            let tell = match entry {
+                Entry::Wait(waiter) => {
+                    let (told, tell) = oneshot::channel();
+                    calls.0.insert(waiter, told);
+                    Some(tell)
+                }
+                _ => None,
+            };
+            (entry, tell, bulkhead.in_use())
         });
-        match entry {
-            Entry::Full => {
-                meter::bulkhead_rejected(&self.name);
-                return None;
-            }
-            Entry::Go => {}
-            Entry::Wait(waiter) => {
+        match (entry, tell) {
+            (Entry::Wait(waiter), Some(tell)) => {
                 let mut turn = Turn {
                     dependency: self,
                     waiter: Some(waiter),
@@ -331,11 +332,19 @@ impl Dependency {
                 // The sender is dropped only after it has been told.
                 let _ = tell.await;
                 turn.waiter = None;
+                let place = Place(Arc::clone(self));
+                meter::in_use(&self.in_use, self.in_use());
+                Some(place)
+            }
+            (Entry::Go, _) => {
+                meter::in_use(&self.in_use, in_use);
+                Some(Place(Arc::clone(self)))
+            }
+            _ => {
+                meter::bulkhead_rejected(&self.name);
+                None
             }
         }
-        let place = Place(Arc::clone(self));
-        meter::in_use(&self.name, self.in_use());
-        Some(place)
     }
 
     /// A place in the bulkhead, if there is one at once.
@@ -347,7 +356,7 @@ impl Dependency {
             meter::bulkhead_rejected(&self.name);
             return None;
         }
-        meter::in_use(&self.name, self.in_use());
+        meter::in_use(&self.in_use, self.in_use());
         Some(Place(Arc::clone(self)))
     }
 
@@ -355,7 +364,8 @@ impl Dependency {
         self.places.with(|(bulkhead, _)| bulkhead.in_use())
     }
 
-    fn free(&self, step: impl FnOnce(&mut Bulkhead) -> Option<Waiter>) {
+    /// Answers how many places are taken afterwards.
+    fn free(&self, step: impl FnOnce(&mut Bulkhead) -> Option<Waiter>) -> usize {
         self.places.with(|(bulkhead, calls)| {
             if let Some(next) = step(bulkhead)
                 && let Some(told) = calls.0.remove(&next)
@@ -363,7 +373,8 @@ impl Dependency {
                 // If nobody listens any more, its `Turn` passes the place on.
                 let _ = told.send(());
             }
-        });
+            bulkhead.in_use()
+        })
     }
 
     /// What an operator sees.
@@ -394,7 +405,7 @@ impl Dependency {
     pub fn measure(&self) {
         meter::state(&self.name, self.state());
         meter::budget_left(&self.name, self.retries_left());
-        meter::in_use(&self.name, self.in_use());
+        meter::in_use(&self.in_use, self.in_use());
     }
 }
 
@@ -420,7 +431,7 @@ pub struct Place(Arc<Dependency>);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.free(Bulkhead::leave);
-        meter::in_use(&self.0.name, self.0.in_use());
+        let left = self.0.free(Bulkhead::leave);
+        meter::in_use(&self.0.in_use, left);
     }
 }

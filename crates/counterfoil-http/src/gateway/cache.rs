@@ -76,14 +76,18 @@ impl ReplayCache {
 
     /// A copy, with the time moved on.
     fn copy(&self, digest: &Digest) -> Option<Found> {
-        let mut copies = self.copies();
-        let copy = copies.by_digest.get(digest)?;
-        let age = copy.at.elapsed();
-        if age >= self.age {
-            copies.remove(digest);
-            return None;
-        }
-        let mut found = Found::clone(&copy.found);
+        let (found, age) = {
+            let mut copies = self.copies();
+            let copy = copies.by_digest.get(digest)?;
+            let age = copy.at.elapsed();
+            if age >= self.age {
+                copies.remove(digest);
+                return None;
+            }
+            // The copy of a copy is made without the lock.
+            (Arc::clone(&copy.found), age)
+        };
+        let mut found = Found::clone(&found);
         found.now += age;
         Some(found)
     }

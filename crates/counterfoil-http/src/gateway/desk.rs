@@ -31,6 +31,11 @@ const MEMORY: usize = 256 << 20;
 /// How long a request waits for memory.
 const MEMORY_WAIT: Duration = Duration::from_secs(2);
 
+/// Classes of statuses.
+const CLASSES: [&str; 9] = [
+    "1xx", "2xx", "3xx", "4xx", "5xx", "6xx", "7xx", "8xx", "9xx",
+];
+
 type Service = BoxCloneSyncService<Request, Response, Infallible>;
 
 /// What holds for all routes.
@@ -65,6 +70,8 @@ struct Entry {
     service: Service,
     /// Headers that a caller must not have removed.
     protected: Vec<HeaderName>,
+    /// The counters of answers, by class of their status.
+    counters: [metrics::Key; CLASSES.len()],
 }
 
 impl Entry {
@@ -87,10 +94,28 @@ impl Entry {
                 guarded(guard, warden, answered)
             }
         };
+        let upstream = route.upstream.name();
+        let counters = CLASSES.map(|class| {
+            let labels = [("upstream", upstream), ("status", class)];
+            let labels = labels.map(|(name, value)| metrics::Label::new(name, value.to_owned()));
+            metrics::Key::from_parts("counterfoil_gateway_requests_total", labels.to_vec())
+        });
         Self {
+            counters,
             route,
             service,
             protected,
+        }
+    }
+
+    /// Counts an answer. The counter is named only once; not registered, because the recorder may
+    /// be installed later.
+    fn count(&self, status: StatusCode) {
+        const ABOUT: metrics::Metadata<'static> =
+            metrics::Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
+        let class = usize::from(status.as_u16() / 100).saturating_sub(1);
+        if let Some(key) = self.counters.get(class) {
+            metrics::with_recorder(|recorder| recorder.register_counter(key, &ABOUT)).increment(1);
         }
     }
 }
@@ -233,13 +258,8 @@ impl Gateway {
         });
         let request = Request::from_parts(parts, body);
         let service = entry.service.clone();
-        let upstream = entry.route.upstream.name().to_owned();
         let Ok(response) = service.oneshot(request).await;
-        let class = format!("{}xx", response.status().as_u16() / 100);
-        metrics::counter!(
-            "counterfoil_gateway_requests_total", "upstream" => upstream, "status" => class
-        )
-        .increment(1);
+        entry.count(response.status());
         Ok(response)
     }
 

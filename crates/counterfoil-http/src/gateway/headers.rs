@@ -185,16 +185,14 @@ fn say_who(headers: &mut HeaderMap, origin: &Origin) {
     }
     let ip = origin.peer.ip().to_canonical();
     let host = origin.authority.to_str().unwrap_or_default();
-    let node = match ip {
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => format!("\"[{ip}]\""),
+    let address = ip.to_string();
+    let (before, after) = match ip {
+        IpAddr::V4(_) => ("for=", ";host=\""),
+        IpAddr::V6(_) => ("for=\"[", "]\";host=\""),
     };
-    append(headers, X_FORWARDED_FOR, &ip.to_string());
-    append(
-        headers,
-        FORWARDED,
-        &format!("for={node};host=\"{host}\";proto=http"),
-    );
+    append(headers, X_FORWARDED_FOR, &address);
+    let forwarded = [before, &address, after, host, "\";proto=http"].concat();
+    append(headers, FORWARDED, &forwarded);
     if !headers.contains_key(X_FORWARDED_HOST) {
         headers.insert(X_FORWARDED_HOST, origin.authority.clone());
     }

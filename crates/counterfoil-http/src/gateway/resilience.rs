@@ -311,11 +311,13 @@ impl Attempt {
         let answer = step.clone().oneshot(request);
         let after = dependency.limits().attempt;
         let answer = match self.kind {
-            Kind::Read => match tokio::time::timeout(after, answer).await {
+            // A timer for ever is one for nothing.
+            Kind::Read if after != Duration::MAX => match tokio::time::timeout(after, answer).await
+            {
                 Ok(answer) => answer,
                 Err(_) => return Err(CallError::Timeout { after }),
             },
-            Kind::Keyed | Kind::Once => answer.await,
+            Kind::Read | Kind::Keyed | Kind::Once => answer.await,
         };
         match answer {
             Ok(answer) => Ok(answer),

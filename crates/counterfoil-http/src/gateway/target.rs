@@ -92,8 +92,15 @@ pub(super) fn canonical(path: &str) -> Option<String> {
         let plain = segment.split(';').next().unwrap_or_default();
         plain == "." || plain == ".."
     };
-    let split = path.replace("%2F", "/").replace("%5C", "/");
-    match split.split('/').any(walks) {
+    let up = match path.contains('%') {
+        true => path
+            .replace("%2F", "/")
+            .replace("%5C", "/")
+            .split('/')
+            .any(walks),
+        false => path.split('/').any(walks),
+    };
+    match up {
         true => None,
         false => Some(path),
     }
