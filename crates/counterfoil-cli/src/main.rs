@@ -30,6 +30,11 @@ use clap::Parser as _;
 use args::{Args, Command};
 use failure::{Failure, Result};
 
+/// Many small pieces of memory are taken in one thread and given back in another, with every request
+/// that passes the gateway. The system's own allocator makes threads wait for each other there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = Args::parse();
     match run(args) {
