@@ -260,6 +260,8 @@ pub struct Settlement {
     pub sent: Vec<(i64, u16)>,
     /// Move sent rows to the history instead of forgetting them.
     pub keep_sent: bool,
+    /// All sent rows were read as new, so none of them has been redriven.
+    pub fresh: bool,
     /// To be tried again.
     pub retry: Vec<Retry>,
     /// Wait behind an earlier row of their aggregate.
@@ -318,6 +320,7 @@ impl Settlement {
         Settlement {
             sent: pairs(&self.sent),
             keep_sent: self.keep_sent,
+            fresh: self.fresh,
             hold: pairs(&self.hold),
             schedule: pairs(&self.schedule),
             defer: self

@@ -272,6 +272,8 @@ impl Lanes {
     /// The delivery is over and the row leaves the outbox.
     pub(crate) fn sent(&mut self, row: &Delivery) {
         let key = self.landed(row);
+        let first = self.settlement.sent.is_empty();
+        self.settlement.fresh = (first || self.settlement.fresh) && row.state == RowState::New;
         self.settlement.sent.push((row.seq, row.shard));
         self.go_on(key, row);
     }

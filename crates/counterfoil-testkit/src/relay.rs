@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::message::Aggregate;
-use counterfoil_core::row::RawRow;
+use counterfoil_core::row::{RawRow, RowState};
 use counterfoil_core::store::{
     Fence, RelayId, Settled, Settlement, ShardRef, ShardSet, Store, Taken, Want,
 };
@@ -172,6 +172,7 @@ impl Relay {
             queue,
             &Settlement {
                 sent: pairs(rows),
+                fresh: rows.iter().all(|row| row.state == RowState::New),
                 ..Settlement::default()
             },
         )

@@ -15,10 +15,25 @@ WITH w AS MATERIALIZED (
         SELECT FROM counterfoil_queues q WHERE q.queue = u.queue AND q.paused_at IS NOT NULL)
 )
 SELECT
-    w.n::int AS want,
+    -- The number of the want, the shard, 2 for early, 1 for behind: a column costs more to hand over than to compute.
+    w.n::int * 256 + o.shard * 4
+        + CASE WHEN o.available_at > now() THEN 2 ELSE 0 END
+        + CASE
+            WHEN o.aggregate_id IS NULL OR (w.waiting IS NULL AND w.blocked IS NULL) THEN 0
+            WHEN EXISTS (
+                SELECT FROM counterfoil_outbox l
+                WHERE left(coalesce(l.queue, ''), 255) = w.queue
+                  AND md5(octet_length(coalesce(l.aggregate_type, ''))::text || ':' || coalesce(l.aggregate_type, '') || l.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
+                  AND l.state IN ('retrying', 'held')) THEN 1
+            WHEN EXISTS (
+                SELECT FROM counterfoil_parked p
+                WHERE left(p.queue, 255) = w.queue
+                  AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
+                  AND p.hold AND p.state IN ('pending', 'redriven')) THEN 1
+            ELSE 0
+        END AS place,
     (SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint) AS horizon,
     o.seq,
-    o.shard,
     o.id,
     o.aggregate_type,
     o.aggregate_id,
@@ -28,24 +43,9 @@ SELECT
     o.payload_bin,
     o.headers,
     o.state,
-    greatest(coalesce(o.attempts, 0), 0) AS attempts,
+    o.attempts,
     o.crashes,
-    coalesce(o.available_at > now(), false) AS early,
-    CASE
-        WHEN o.aggregate_id IS NULL THEN false
-        WHEN w.waiting IS NULL AND w.blocked IS NULL THEN false
-        ELSE EXISTS (
-                SELECT FROM counterfoil_outbox l
-                WHERE left(coalesce(l.queue, ''), 255) = w.queue
-                  AND md5(octet_length(coalesce(l.aggregate_type, ''))::text || ':' || coalesce(l.aggregate_type, '') || l.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
-                  AND l.state IN ('retrying', 'held'))
-            OR EXISTS (
-                SELECT FROM counterfoil_parked p
-                WHERE left(p.queue, 255) = w.queue
-                  AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
-                  AND p.hold AND p.state IN ('pending', 'redriven'))
-    END AS behind,
-    least(greatest(o.created_at, '1970-01-01'), '9999-12-31') AS created_at
+    o.created_at
 FROM w
 CROSS JOIN LATERAL (
     SELECT *

@@ -1,9 +1,8 @@
 -- $1 queue, $2 aggregate types, $3 aggregate ids, $4 rows of each lane.
 SELECT
-    0::int AS want,
+    256 + o.shard * 4 AS place,
     0::bigint AS horizon,
     o.seq,
-    o.shard,
     o.id,
     o.aggregate_type,
     o.aggregate_id,
@@ -13,11 +12,9 @@ SELECT
     o.payload_bin,
     o.headers,
     o.state,
-    greatest(coalesce(o.attempts, 0), 0) AS attempts,
+    o.attempts,
     o.crashes,
-    false AS early,
-    false AS behind,
-    least(greatest(o.created_at, '1970-01-01'), '9999-12-31') AS created_at
+    o.created_at
 FROM unnest($2::text[], $3::text[]) AS w (kind, id)
 CROSS JOIN LATERAL (
     SELECT *

@@ -7,10 +7,23 @@ WITH w AS MATERIALIZED (
         SELECT FROM counterfoil_queues q WHERE q.queue = u.queue AND q.paused_at IS NOT NULL)
 )
 SELECT
-    w.n::int AS want,
+    w.n::int * 256 + o.shard * 4
+        + CASE
+            WHEN o.state <> 'scheduled' OR o.aggregate_id IS NULL THEN 0
+            WHEN EXISTS (
+                SELECT FROM counterfoil_outbox l
+                WHERE left(coalesce(l.queue, ''), 255) = w.queue
+                  AND md5(octet_length(coalesce(l.aggregate_type, ''))::text || ':' || coalesce(l.aggregate_type, '') || l.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
+                  AND l.state IN ('retrying', 'held')) THEN 1
+            WHEN EXISTS (
+                SELECT FROM counterfoil_parked p
+                WHERE left(p.queue, 255) = w.queue
+                  AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
+                  AND p.hold AND p.state IN ('pending', 'redriven')) THEN 1
+            ELSE 0
+        END AS place,
     0::bigint AS horizon,
     o.seq,
-    o.shard,
     o.id,
     o.aggregate_type,
     o.aggregate_id,
@@ -20,22 +33,9 @@ SELECT
     o.payload_bin,
     o.headers,
     o.state,
-    greatest(coalesce(o.attempts, 0), 0) AS attempts,
+    o.attempts,
     o.crashes,
-    false AS early,
-    o.state = 'scheduled' AND o.aggregate_id IS NOT NULL AND (
-        EXISTS (
-            SELECT FROM counterfoil_outbox l
-            WHERE left(coalesce(l.queue, ''), 255) = w.queue
-              AND md5(octet_length(coalesce(l.aggregate_type, ''))::text || ':' || coalesce(l.aggregate_type, '') || l.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
-              AND l.state IN ('retrying', 'held'))
-        OR EXISTS (
-            SELECT FROM counterfoil_parked p
-            WHERE left(p.queue, 255) = w.queue
-              AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id)
-              AND p.hold AND p.state IN ('pending', 'redriven'))
-    ) AS behind,
-    least(greatest(o.created_at, '1970-01-01'), '9999-12-31') AS created_at
+    o.created_at
 FROM w
 CROSS JOIN LATERAL (
     SELECT *

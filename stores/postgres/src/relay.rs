@@ -206,13 +206,13 @@ impl Store for PostgresStore {
             .bind(wants.iter().map(|w| w.after).collect::<Vec<_>>())
             .bind(limits(wants))
             .bind(skip);
-        let found: Vec<PgRow> = self
+        let (rows, horizon) = self
             .reader()
             .with(self.pool(), async |connection| {
-                query.fetch_all(connection).await.map_err(classify)
+                let found = query.fetch(connection);
+                rows::by_want(found, wants.len()).await.map_err(classify)
             })
             .await?;
-        let (rows, horizon) = rows::by_want(&found, wants.len()).map_err(classify)?;
         Ok(Read {
             rows,
             horizon: horizon.map_or(Horizon::Unknown, Horizon::Below),
@@ -220,20 +220,18 @@ impl Store for PostgresStore {
     }
 
     async fn read_waiting(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Waiting> {
-        let found: Vec<PgRow> = sqlx::query(include_str!("../sql/read_waiting.sql"))
+        let found = sqlx::query(include_str!("../sql/read_waiting.sql"))
             .bind(wants.iter().map(|w| w.queue).collect::<Vec<_>>())
             .bind(wants.iter().map(|w| w.shards.bits()).collect::<Vec<_>>())
             .bind(limits(wants))
             .bind(skip)
-            .fetch_all(self.pool())
-            .await
-            .map_err(classify)?;
+            .fetch(self.pool());
+        let (rows, _) = rows::by_want(found, wants.len()).await.map_err(classify)?;
         let paused: Vec<(String,)> =
             sqlx::query_as("SELECT queue FROM counterfoil_queues WHERE paused_at IS NOT NULL")
                 .fetch_all(self.pool())
                 .await
                 .map_err(classify)?;
-        let (rows, _) = rows::by_want(&found, wants.len()).map_err(classify)?;
         Ok(Waiting {
             rows,
             paused: paused.into_iter().map(|p| p.0).collect(),
@@ -429,10 +427,10 @@ async fn settle_sent(
     fence: &Fence,
     s: &Settlement,
 ) -> Result<(ShardSet, u64)> {
-    let sql = if s.keep_sent {
-        include_str!("../sql/settle_sent_keep.sql")
-    } else {
-        include_str!("../sql/settle_sent.sql")
+    let sql = match s {
+        s if s.keep_sent => include_str!("../sql/settle_sent_keep.sql"),
+        s if s.fresh => include_str!("../sql/settle_fresh.sql"),
+        _ => include_str!("../sql/settle_sent.sql"),
     };
     let row = bind_fence(sqlx::query(sql), fence)
         .bind(s.sent.iter().map(|p| p.0).collect::<Vec<_>>())

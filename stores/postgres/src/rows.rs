@@ -1,7 +1,8 @@
 //! Rows as the driver gives them.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use counterfoil_core::row::{RawRow, RowState};
+use futures_util::{Stream, TryStreamExt};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -12,52 +13,78 @@ pub(crate) struct ReadRow {
     pub(crate) row: RawRow,
 }
 
+/// Takes the columns without asking each time whether their types fit: the tables are ours, and
+/// asking costs as much as the rest.
 pub(crate) fn decode(row: &PgRow) -> sqlx::Result<ReadRow> {
-    let want: i32 = row.try_get(0)?;
-    let horizon: i64 = row.try_get(1)?;
-    let shard: i16 = row.try_get(3)?;
-    let state: Option<&str> = row.try_get(12)?;
-    let attempts: i32 = row.try_get(13)?;
-    let crashes: i32 = row.try_get(14)?;
-    let created_at: DateTime<Utc> = row.try_get(17)?;
+    let place: i32 = row.try_get_unchecked(0)?;
+    let horizon: i64 = row.try_get_unchecked(1)?;
+    let state: Option<&str> = row.try_get_unchecked(11)?;
+    let attempts: Option<i32> = row.try_get_unchecked(12)?;
+    let crashes: i32 = row.try_get_unchecked(13)?;
+    let created: Option<i64> = row.try_get_unchecked(14)?;
+    let place = place.cast_unsigned();
     Ok(ReadRow {
-        want: usize::try_from(want).unwrap_or(0),
+        want: usize::try_from(place >> 8).unwrap_or(0),
         horizon: horizon.cast_unsigned(),
         row: RawRow {
-            seq: row.try_get(2)?,
-            shard: shard.cast_unsigned(),
-            id: row.try_get(4)?,
-            aggregate_type: row.try_get(5)?,
-            aggregate_id: row.try_get(6)?,
-            version: row.try_get(7)?,
-            event_type: row.try_get(8)?,
-            payload: row.try_get(9)?,
-            payload_bin: row.try_get(10)?,
-            headers: row.try_get(11)?,
+            seq: row.try_get_unchecked(2)?,
+            shard: u16::try_from((place >> 2) & 63).unwrap_or(0),
+            id: row.try_get_unchecked(3)?,
+            aggregate_type: row.try_get_unchecked(4)?,
+            aggregate_id: row.try_get_unchecked(5)?,
+            version: row.try_get_unchecked(6)?,
+            event_type: row.try_get_unchecked(7)?,
+            payload: row.try_get_unchecked(8)?,
+            payload_bin: row.try_get_unchecked(9)?,
+            headers: row.try_get_unchecked(10)?,
             state: RowState::parse(state),
-            attempts: attempts.cast_unsigned(),
+            attempts: u32::try_from(attempts.unwrap_or(0)).unwrap_or(0),
             crashes: u32::try_from(crashes).unwrap_or(0),
-            early: row.try_get(15)?,
-            behind: row.try_get(16)?,
-            created_at,
+            early: place & 2 != 0,
+            behind: place & 1 != 0,
+            created_at: time(created),
             unreadable: None,
         },
     })
 }
 
+/// A time as the server sends it, in microseconds since 2000. What a foreign writer has left out, or
+/// made infinite, becomes a time that everybody can write.
+fn time(micros: Option<i64>) -> DateTime<Utc> {
+    const EPOCH: i64 = 946_684_800_000_000;
+    const LAST: i64 = 253_402_214_400_000_000;
+    let since_1970 = micros.map_or(0, |micros| micros.saturating_add(EPOCH));
+    DateTime::UNIX_EPOCH + TimeDelta::microseconds(since_1970.clamp(0, LAST))
+}
+
 /// Sorts the rows of one statement to the wants that asked for them (numbered from one).
-pub(crate) fn by_want(
-    rows: &[PgRow],
+pub(crate) async fn by_want(
+    mut found: impl Stream<Item = sqlx::Result<PgRow>> + Unpin,
     wants: usize,
 ) -> sqlx::Result<(Vec<Vec<RawRow>>, Option<u64>)> {
     let mut sorted: Vec<Vec<RawRow>> = (0..wants).map(|_| Vec::new()).collect();
     let mut horizon = None;
-    for row in rows {
-        let read = decode(row)?;
+    while let Some(row) = found.try_next().await? {
+        let read = decode(&row)?;
         horizon = Some(read.horizon);
         if let Some(list) = read.want.checked_sub(1).and_then(|n| sorted.get_mut(n)) {
             list.push(read.row);
         }
     }
     Ok((sorted, horizon))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_nobody_can_write_become_the_first_or_the_last_one() {
+        let text = |micros| time(micros).to_rfc3339();
+
+        assert_eq!(text(Some(0)), "2000-01-01T00:00:00+00:00");
+        assert_eq!(text(None), "1970-01-01T00:00:00+00:00");
+        assert_eq!(text(Some(i64::MIN)), "1970-01-01T00:00:00+00:00");
+        assert_eq!(text(Some(i64::MAX)), "9999-12-31T00:00:00+00:00");
+    }
 }

@@ -457,7 +457,9 @@ impl World {
 
 fn apply(rows: &mut BTreeMap<i64, (u8, Place)>, settlement: &Settlement) {
     for (seq, _) in &settlement.sent {
-        rows.remove(seq);
+        let was = rows.remove(seq);
+        let new = was.is_some_and(|(_, place)| place == Place::New);
+        assert!(new || !settlement.fresh, "{seq} had come back");
     }
     let held = settlement.hold.iter().map(|row| (row.0, Place::Held));
     let again = settlement.retry.iter().map(|r| (r.seq, Place::Retrying));

@@ -31,6 +31,11 @@ fn each_kind(row: &RawRow) -> Vec<Settlement> {
         },
         Settlement {
             sent: one(),
+            fresh: true,
+            ..nothing()
+        },
+        Settlement {
+            sent: one(),
             keep_sent: true,
             ..nothing()
         },
@@ -188,7 +193,7 @@ pub async fn lost_shards_are_left_alone_and_the_others_are_settled<H: Harness>(t
     let mut first = t.relay(&[QUEUE]).await;
     let mut second = t.other_relay(&[QUEUE]).await;
     // Deliveries alone may take a shorter way than deliveries with something else.
-    for with_retry in [false, true] {
+    for (with_retry, fresh) in [(false, false), (false, true), (true, false), (true, true)] {
         first.take_all().await;
         t.put(&(0..60).map(|n| message(n, 1)).collect::<Vec<_>>())
             .await;
@@ -206,12 +211,14 @@ pub async fn lost_shards_are_left_alone_and_the_others_are_settled<H: Harness>(t
             let retry = vec![retry(last, LATER)];
             Settlement {
                 sent: pairs(others),
+                fresh,
                 retry,
                 ..Settlement::default()
             }
         } else {
             Settlement {
                 sent: pairs(&rows),
+                fresh,
                 ..Settlement::default()
             }
         };

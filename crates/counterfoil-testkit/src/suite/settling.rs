@@ -94,6 +94,7 @@ pub async fn one_settlement_says_many_things<H: Harness>(t: Fixture<H>) {
         park: vec![park(&rows[4])],
         reroute: vec![copies(&rows[5], &[OTHER])],
         keep_sent: true,
+        fresh: true,
     };
     relay.settle(QUEUE, &settlement).await;
 
