@@ -7,7 +7,7 @@ use counterfoil_core::Destination;
 use counterfoil_core::policy::{Backoff, Ratio, breaker, budget, bulkhead};
 use counterfoil_core::store::Retention;
 
-use crate::pipeline::{Limits, LimitsError, UPSTREAM};
+use crate::pipeline::{Limits, LimitsError, reserved};
 
 /// How a relay works.
 ///
@@ -174,12 +174,14 @@ pub enum SettingsError {
     /// The same queue twice.
     #[error("the queue {0:?} has two destinations: a queue has exactly one")]
     QueueTwice(String),
-    /// A name that belongs to a service behind a gateway.
-    #[error(
-        "the queue {0:?} needs another name: those that begin with `upstream:` are the services \
-         behind a gateway, and the two would share a breaker"
-    )]
-    QueueReserved(String),
+    /// A name that belongs to a service.
+    #[error("the queue {queue:?} needs another name: {why}, and the two would share a breaker")]
+    QueueReserved {
+        /// The queue.
+        queue: String,
+        /// Whose names begin like this.
+        why: &'static str,
+    },
     /// A scene names a compensation that is not registered here.
     #[error("the scene {scene:?} names the compensation {compensation:?}, which is not registered")]
     UnknownCompensation {
@@ -210,8 +212,9 @@ impl Settings {
             if queues[..i].iter().any(|q| q.name == queue.name) {
                 return Err(SettingsError::QueueTwice(queue.name.to_string()));
             }
-            if queue.name.starts_with(UPSTREAM) {
-                return Err(SettingsError::QueueReserved(queue.name.to_string()));
+            if let Some(why) = reserved(&queue.name) {
+                let queue = queue.name.to_string();
+                return Err(SettingsError::QueueReserved { queue, why });
             }
             let caps = queue.destination.capabilities();
             if caps.max_batch == 0 || caps.concurrency == 0 {
@@ -262,14 +265,18 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_cannot_have_the_name_of_a_service_behind_a_gateway() {
+    fn a_queue_cannot_have_the_name_of_a_service() {
         let check = |name: &str| {
             let queue = QueueSpec::new(name, Arc::new(Nowhere));
             Settings::default().validate(&[queue])
         };
 
-        let refused = SettingsError::QueueReserved("upstream:shop".into());
-        assert_eq!(check("upstream:shop"), Err(refused));
-        assert_eq!(check("upstream"), Ok(()));
+        for name in ["upstream:shop", "client:shop"] {
+            let refused = check(name).unwrap_err().to_string();
+            assert!(refused.contains("needs another name"), "{refused}");
+        }
+        for name in ["upstream", "client", "my-client:shop"] {
+            assert_eq!(check(name), Ok(()));
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use counterfoil_core::message::check_name;
 use counterfoil_core::route::Routes;
 use counterfoil_core::store::Retention;
-use counterfoil_engine::pipeline::UPSTREAM;
+use counterfoil_engine::pipeline::reserved;
 use counterfoil_engine::{QueueSpec, Settings as Engine};
 use subtle::ConstantTimeEq;
 
@@ -251,11 +251,8 @@ fn queues(file: &File, lease: Duration, judge: &mut Judge<'_>) -> Vec<QueueSpec>
             judge.refuse(&path, error.to_string());
             continue;
         }
-        if name.starts_with(UPSTREAM) {
-            let text = format!(
-                "[destination.\"{name}\"] needs another name: those that begin with `{UPSTREAM}` are \
-                 the services behind the gateway"
-            );
+        if let Some(why) = reserved(name) {
+            let text = format!("[destination.\"{name}\"] needs another name: {why}");
             judge.refuse(&path, text);
             continue;
         }

@@ -8,9 +8,24 @@ use tokio::sync::Notify;
 use super::dependency::{Dependency, Limits, LimitsError, Status};
 use super::meter;
 
-/// The names of services behind a gateway begin with this, and no queue's does: the two never share
-/// a breaker.
+/// The names of services behind a gateway begin with this.
 pub const UPSTREAM: &str = "upstream:";
+/// The names of services that an application's client calls begin with this.
+pub const CLIENT: &str = "client:";
+
+/// Why a queue cannot have this name, if it cannot: no queue shares a breaker with a service behind
+/// a gateway, or with one that is called by a client.
+pub fn reserved(queue: &str) -> Option<&'static str> {
+    match queue {
+        name if name.starts_with(UPSTREAM) => {
+            Some("those that begin with `upstream:` are the services behind a gateway")
+        }
+        name if name.starts_with(CLIENT) => {
+            Some("those that begin with `client:` are the services that a client calls")
+        }
+        _ => None,
+    }
+}
 
 /// The dependencies of a process. Clones are the same registry.
 #[derive(Clone, Default)]

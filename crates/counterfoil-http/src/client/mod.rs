@@ -67,7 +67,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use counterfoil_engine::pipeline::{CallError, Dependency, Limits, Registry};
+use counterfoil_engine::pipeline::{CLIENT, CallError, Dependency, Limits, Registry};
 use http::{HeaderMap, HeaderName, Method};
 use tower::ServiceExt as _;
 
@@ -185,7 +185,7 @@ impl Client {
         let limits = limits.unwrap_or(inner.limits);
         let dependency = inner
             .registry
-            .dependency(&format!("client:{name}"), limits)?;
+            .dependency(&format!("{CLIENT}{name}"), limits)?;
         if *dependency.limits() != limits {
             tracing::warn!(
                 destination = dependency.name(),
