@@ -4,6 +4,7 @@
 //! Everything that is wrong is said at once, each in one line with its place in the file. The
 //! commented default file is the defaults: a test holds the two together.
 
+mod figures;
 mod file;
 mod gateway;
 mod nearest;

@@ -1,13 +1,13 @@
 //! `[destination.NAME]` with `type = "webhook"`: from the file to a queue that can be served.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use counterfoil_core::policy::backoff::{Backoff, BackoffError};
-use counterfoil_core::policy::ratio::{Ratio, RatioError};
-use counterfoil_core::policy::{breaker, budget};
 use counterfoil_engine::{OnPark, QueueSpec};
 use counterfoil_webhook::{Secret, Settings, SettingsError, WebhookDestination};
 
+use super::figures::Figures;
 use super::file;
 use super::settings::Judge;
 
@@ -19,8 +19,19 @@ pub(super) fn queue(
 ) -> Option<QueueSpec> {
     // Both are asked, so that what is wrong with one does not hide the other.
     let backoff = backoff(name, section, judge);
-    let breaker = breaker(name, section, judge);
-    let budget = budget(name, section, judge);
+    let figures = Figures {
+        failures: section.breaker_failures,
+        ratio: section.breaker_ratio,
+        min_calls: section.breaker_min_calls,
+        open: section.breaker_open.0,
+        open_cap: section.breaker_open_cap.0,
+        retry_ratio: section.retry_ratio,
+        retry_floor: section.retry_floor,
+        retry_cap: section.retry_cap,
+    };
+    let mut wrong = |key: &str, error: &dyn Display| wrong(name, key, error, judge);
+    let breaker = figures.breaker(QueueSpec::BREAKER, &mut wrong);
+    let budget = figures.budget(QueueSpec::BUDGET, &mut wrong);
     let destination = destination(name, section, judge);
     Some(QueueSpec {
         backoff: backoff?,
@@ -49,50 +60,7 @@ fn backoff(name: &str, section: &file::Webhook, judge: &mut Judge<'_>) -> Option
     None
 }
 
-fn ratio(name: &str, key: &str, value: f64, judge: &mut Judge<'_>) -> Option<Ratio> {
-    let refuse = |error: RatioError| wrong(name, key, &error, judge);
-    Ratio::new(value).map_err(refuse).ok()
-}
-
-fn breaker(
-    name: &str,
-    section: &file::Webhook,
-    judge: &mut Judge<'_>,
-) -> Option<breaker::Settings> {
-    let settings = breaker::Settings {
-        consecutive: Some(section.breaker_failures).filter(|n| *n > 0),
-        failure_ratio: ratio(name, "breaker-ratio", section.breaker_ratio, judge)?,
-        min_calls: section.breaker_min_calls,
-        open_for: section.breaker_open.0,
-        open_cap: section.breaker_open_cap.0,
-        ..QueueSpec::BREAKER
-    };
-    let Err(error) = settings.validate() else {
-        return Some(settings);
-    };
-    let key = match error {
-        breaker::SettingsError::Zero("min-calls") => "breaker-min-calls",
-        breaker::SettingsError::Zero(_) => "breaker-open",
-        breaker::SettingsError::Always(_) => "breaker-ratio",
-        breaker::SettingsError::CapBelowOpen { .. } => "breaker-open-cap",
-    };
-    wrong(name, key, &error, judge);
-    None
-}
-
-fn budget(name: &str, section: &file::Webhook, judge: &mut Judge<'_>) -> Option<budget::Limits> {
-    let limits = budget::Limits {
-        ratio: ratio(name, "retry-ratio", section.retry_ratio, judge)?,
-        floor: section.retry_floor,
-        cap: section.retry_cap,
-        ..QueueSpec::BUDGET
-    };
-    let refuse = |error: budget::LimitsError| wrong(name, "retry-cap", &error, judge);
-    limits.validate().map_err(refuse).ok()?;
-    Some(limits)
-}
-
-fn wrong(name: &str, key: &str, error: &dyn std::fmt::Display, judge: &mut Judge<'_>) {
+fn wrong(name: &str, key: &str, error: &dyn Display, judge: &mut Judge<'_>) {
     let path = format!("destination.{name}.{key}");
     judge.refuse(&path, format!("`{key}` in [destination.{name}]: {error}"));
 }
