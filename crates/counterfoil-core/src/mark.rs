@@ -29,6 +29,28 @@ pub enum Horizon {
     Unknown,
 }
 
+/// How far the read of one queue came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It brought everything that there was.
+    End,
+    /// It brought as many as were asked for: there may be more.
+    Limit,
+    /// The queue was paused: nothing was looked for, so that nothing was found says nothing.
+    Paused,
+}
+
+impl Reach {
+    /// The reach of a read that found so many when it looked for so many.
+    pub fn of(found: usize, limit: usize) -> Self {
+        if found < limit {
+            Self::End
+        } else {
+            Self::Limit
+        }
+    }
+}
+
 /// The low mark of one queue.
 #[derive(Debug, Default)]
 pub struct LowMark {
@@ -62,12 +84,13 @@ impl LowMark {
 
     /// A read that began at `from` came back.
     ///
-    /// `last` is the highest number it returned; `complete` says that there was nothing more.
-    pub fn after_read(&mut self, from: i64, last: Option<i64>, complete: bool, horizon: Horizon) {
-        if from > self.position {
-            // Begun before a reset: it says nothing about what lies below.
+    /// `last` is the highest number it returned.
+    pub fn after_read(&mut self, from: i64, last: Option<i64>, reach: Reach, horizon: Horizon) {
+        if from > self.position || reach == Reach::Paused {
+            // Begun before a reset, or blind: it says nothing about what lies below.
             return;
         }
+        let complete = reach == Reach::End;
         let seen = last.unwrap_or(self.front);
         self.front = self.front.max(seen);
         self.covered = if complete {
@@ -119,7 +142,7 @@ mod tests {
     fn a_single_writer_moves_the_mark_at_once() {
         let mut mark = LowMark::default();
 
-        mark.after_read(0, Some(10), false, Horizon::Ordered);
+        mark.after_read(0, Some(10), Reach::Limit, Horizon::Ordered);
 
         assert_eq!(mark.position(), 10);
     }
@@ -127,29 +150,43 @@ mod tests {
     #[test]
     fn an_open_transaction_keeps_the_mark_down() {
         let mut mark = LowMark::default();
-        mark.after_read(0, Some(10), true, Horizon::Below(100));
+        mark.after_read(0, Some(10), Reach::End, Horizon::Below(100));
         mark.after_settle(10, Some(105));
 
-        mark.after_read(0, None, true, Horizon::Below(101));
+        mark.after_read(0, None, Reach::End, Horizon::Below(101));
         assert_eq!(
             mark.position(),
             0,
             "transaction 101 may still hold a number below 10"
         );
 
-        mark.after_read(0, None, true, Horizon::Below(106));
+        mark.after_read(0, None, Reach::End, Horizon::Below(106));
         assert_eq!(mark.position(), 10);
     }
 
     #[test]
     fn a_store_that_cannot_tell_always_reads_from_the_beginning() {
         let mut mark = LowMark::default();
-        mark.after_read(0, Some(10), true, Horizon::Unknown);
+        mark.after_read(0, Some(10), Reach::End, Horizon::Unknown);
         mark.after_settle(10, None);
-        mark.after_read(0, Some(20), true, Horizon::Unknown);
+        mark.after_read(0, Some(20), Reach::End, Horizon::Unknown);
 
         assert_eq!(mark.position(), 0);
         assert_eq!(mark.front(), 20);
+    }
+
+    #[test]
+    fn a_read_of_a_paused_queue_says_nothing() {
+        let mut mark = LowMark::default();
+        mark.after_read(0, None, Reach::Paused, Horizon::Ordered);
+        assert_eq!(mark.covered(), 0, "what was there has not been read");
+
+        mark.after_read(0, Some(10), Reach::Limit, Horizon::Below(100));
+        mark.after_settle(10, Some(105));
+        mark.after_read(0, None, Reach::Paused, Horizon::Below(200));
+
+        assert_eq!(mark.position(), 0, "9 may have been committed meanwhile");
+        assert_eq!(mark.covered(), 10);
     }
 
     /// A model of a database: transactions take an id, then numbers, then commit in any order.
@@ -159,6 +196,7 @@ mod tests {
         Insert(usize),
         Commit(usize),
         Read(usize),
+        ReadPaused,
         Settle,
     }
 
@@ -168,6 +206,7 @@ mod tests {
             (0usize..6).prop_map(Step::Insert),
             (0usize..6).prop_map(Step::Commit),
             (1usize..5).prop_map(Step::Read),
+            Just(Step::ReadPaused),
             Just(Step::Settle),
         ]
     }
@@ -209,9 +248,20 @@ mod tests {
                         let horizon = open.iter().map(|t| t.0).min().unwrap_or(next_id);
                         seen.extend(rows.iter().copied());
                         mark.after_read(
-                            from, rows.last().copied(), rows.len() == all.len(),
+                            from, rows.last().copied(), Reach::of(rows.len(), limit),
                             Horizon::Below(horizon),
                         );
+                        for row in &visible {
+                            prop_assert!(
+                                *row > mark.position() || seen.contains(row),
+                                "row {row} was skipped at {}", mark.position()
+                            );
+                        }
+                    }
+                    Step::ReadPaused => {
+                        let horizon = open.iter().map(|t| t.0).min().unwrap_or(next_id);
+                        let from = mark.position();
+                        mark.after_read(from, None, Reach::Paused, Horizon::Below(horizon));
                         for row in &visible {
                             prop_assert!(
                                 *row > mark.position() || seen.contains(row),

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 
 use crate::BoxError;
 use crate::code::Code;
-use crate::mark::Horizon;
+use crate::mark::{Horizon, Reach};
 use crate::message::{Aggregate, Message, MessageError, MessageId};
 use crate::row::RawRow;
 
@@ -166,6 +166,8 @@ pub struct Want<'a> {
 pub struct Read {
     /// For each want, in its order: rows by ascending number.
     pub rows: Vec<Vec<RawRow>>,
+    /// For each want, in its order: how far it was answered, in the snapshot that gave its rows.
+    pub reach: Vec<Reach>,
     /// What the snapshot of this read says about unfinished transactions.
     pub horizon: Horizon,
 }

@@ -164,6 +164,18 @@ impl Queue {
         self.lanes.drop_shards(lost);
     }
 
+    /// The store says that the queue is paused, or that it is not.
+    pub(crate) fn note_paused(&mut self, paused: bool) {
+        if paused && !self.paused {
+            tracing::info!(queue = &**self.name(), "paused");
+            self.start_over();
+        } else if !paused && self.paused {
+            tracing::info!(queue = &**self.name(), "resumed");
+            self.hungry = true;
+        }
+        self.paused = paused;
+    }
+
     /// Forgets what waits in memory and reads from the beginning. Rows that were dropped stand below
     /// the mark: without this, later rows of their aggregates would be read first.
     pub(crate) fn start_over(&mut self) {

@@ -13,6 +13,7 @@ use counterfoil_core::store::{
     ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 
+use crate::rows::Sorted;
 use crate::{MIGRATIONS, MysqlStore, SHARDS, enqueue};
 
 #[async_trait]
@@ -60,8 +61,10 @@ impl Store for MysqlStore {
     }
 
     async fn read(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
+        let Sorted { rows, reach } = self.read_new(wants, skip).await?;
         Ok(Read {
-            rows: self.read_new(wants, skip).await?,
+            rows,
+            reach,
             horizon: Horizon::Unknown,
         })
     }

@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
+use counterfoil_core::mark::Reach;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::{RawRow, RowState};
 use counterfoil_core::store::{Result, ShardSet, Want};
@@ -34,13 +35,25 @@ struct Found {
     due: i64,
 }
 
+/// The rows of each want, in their order, and how far each read came.
+pub(crate) struct Sorted {
+    pub(crate) rows: Vec<Vec<RawRow>>,
+    pub(crate) reach: Vec<Reach>,
+}
+
+/// What a statement over an index found.
+#[derive(Default)]
+struct Numbers {
+    found: Vec<Found>,
+    /// Wants whose queues are paused.
+    paused: Vec<i64>,
+}
+
 impl MysqlStore {
-    pub(crate) async fn read_new(
-        &self,
-        wants: &[Want<'_>],
-        skip: &[i64],
-    ) -> Result<Vec<Vec<RawRow>>> {
-        let sql = union_all(include_str!("../sql/numbers_new.sql"), wants.len());
+    pub(crate) async fn read_new(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Sorted> {
+        let numbers = union_all(include_str!("../sql/numbers_new.sql"), wants.len());
+        let paused = union_all(include_str!("../sql/paused.sql"), wants.len());
+        let sql = format!("{numbers} UNION ALL {paused}");
         let mut query = sqlx::query(AssertSqlSafe(sql));
         for (place, want) in (0i64..).zip(wants) {
             let queue = want.queue.as_bytes();
@@ -51,6 +64,9 @@ impl MysqlStore {
                 .bind(want.shards.bits())
                 .bind(queue);
             query = query.bind(limit(want, skip));
+        }
+        for (place, want) in (0i64..).zip(wants) {
+            query = query.bind(place).bind(want.queue.as_bytes());
         }
         self.by_want(query, wants, skip, NEW).await
     }
@@ -71,7 +87,7 @@ impl MysqlStore {
                 .bind(queue);
             query = query.bind(limit(want, skip));
         }
-        self.by_want(query, wants, skip, DUE).await
+        Ok(self.by_want(query, wants, skip, DUE).await?.rows)
     }
 
     pub(crate) async fn read_held(
@@ -94,7 +110,7 @@ impl MysqlStore {
                 }
                 query = query.bind(as_i64(per_lane));
             }
-            found.extend(self.numbers(query).await?);
+            found.extend(self.numbers(query).await?.found);
         }
         found.sort_unstable_by_key(|f| f.seq);
         found.dedup_by_key(|f| f.seq);
@@ -132,35 +148,53 @@ impl MysqlStore {
         wants: &[Want<'_>],
         skip: &[i64],
         states: i64,
-    ) -> Result<Vec<Vec<RawRow>>> {
-        let mut sorted: Vec<Vec<RawRow>> = wants.iter().map(|_| Vec::new()).collect();
+    ) -> Result<Sorted> {
+        let mut sorted = Sorted {
+            rows: wants.iter().map(|_| Vec::new()).collect(),
+            reach: Vec::new(),
+        };
         if wants.is_empty() {
             return Ok(sorted);
         }
-        let found = choose(self.numbers(query).await?, wants, skip);
+        let numbers = self.numbers(query).await?;
+        let found = choose(numbers.found, wants, skip);
+        // By the numbers, not by the rows: a row that is gone by now was found all the same.
+        sorted.reach = (0i64..)
+            .zip(wants)
+            .map(|(place, want)| {
+                if numbers.paused.contains(&place) {
+                    return Reach::Paused;
+                }
+                let found = found.iter().filter(|f| f.want == place);
+                Reach::of(found.count(), want.limit)
+            })
+            .collect();
         for (want, row) in self.rows(&found, states).await? {
-            if let Some(list) = usize::try_from(want).ok().and_then(|n| sorted.get_mut(n)) {
+            if let Some(list) = usize::try_from(want)
+                .ok()
+                .and_then(|n| sorted.rows.get_mut(n))
+            {
                 list.push(row);
             }
         }
         Ok(sorted)
     }
 
-    async fn numbers(&self, query: Query<'_>) -> Result<Vec<Found>> {
+    async fn numbers(&self, query: Query<'_>) -> Result<Numbers> {
         let rows = query.fetch_all(self.pool()).await.map_err(classify)?;
-        let found = |row: &MySqlRow| -> sqlx::Result<Found> {
+        let mut numbers = Numbers::default();
+        for row in rows {
+            let want = row.try_get(0).map_err(classify)?;
+            let Some(seq) = row.try_get(1).map_err(classify)? else {
+                numbers.paused.push(want);
+                continue;
+            };
             // A date that is none has no distance from another: it is long due.
-            let due: Option<i64> = row.try_get(2)?;
-            Ok(Found {
-                want: row.try_get(0)?,
-                seq: row.try_get(1)?,
-                due: due.unwrap_or(i64::MIN),
-            })
-        };
-        rows.iter()
-            .map(found)
-            .collect::<sqlx::Result<_>>()
-            .map_err(classify)
+            let due: Option<i64> = row.try_get(2).map_err(classify)?;
+            let due = due.unwrap_or(i64::MIN);
+            numbers.found.push(Found { want, seq, due });
+        }
+        Ok(numbers)
     }
 
     /// The rows under these numbers, in their order, as far as they still stand where they did.

@@ -1,22 +1,22 @@
 -- $1 queues, $2 shard bits, $3 after, $4 limits, $5 numbers to leave out.
--- Rows come by want and number. The horizon is one for the statement, because its snapshot is one.
+-- Rows come by want and number; a want whose queue is paused has one row without a number.
+-- The horizon is one for the statement, because its snapshot is one.
 -- Whether any lane of a queue is taken is asked with LIMIT 1 and by queue: a plan that was made while the table was empty
 -- would otherwise go through the whole table, dead rows too, at every read.
 WITH w AS MATERIALIZED (
     SELECT
         u.*,
+        EXISTS (SELECT FROM counterfoil_queues q WHERE q.queue = u.queue AND q.paused_at IS NOT NULL) AS paused,
         (SELECT true FROM counterfoil_outbox l
          WHERE left(coalesce(l.queue, ''), 255) = u.queue AND l.state IN ('retrying', 'held') LIMIT 1) AS waiting,
         (SELECT true FROM counterfoil_parked p
          WHERE left(p.queue, 255) = u.queue AND p.hold AND p.state IN ('pending', 'redriven') LIMIT 1) AS blocked
     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])
         WITH ORDINALITY AS u (queue, shards, after, max_rows, n)
-    WHERE NOT EXISTS (
-        SELECT FROM counterfoil_queues q WHERE q.queue = u.queue AND q.paused_at IS NOT NULL)
 )
 SELECT
     -- The number of the want, the shard, 2 for early, 1 for behind: a column costs more to hand over than to compute.
-    w.n::int * 256 + o.shard * 4
+    w.n::int * 256 + coalesce(o.shard, 0) * 4
         + CASE WHEN o.available_at > now() THEN 2 ELSE 0 END
         + CASE
             WHEN o.aggregate_id IS NULL OR (w.waiting IS NULL AND w.blocked IS NULL) THEN 0
@@ -47,7 +47,7 @@ SELECT
     o.crashes,
     o.created_at
 FROM w
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT *
     FROM counterfoil_outbox o
     WHERE left(coalesce(o.queue, ''), 255) = w.queue
@@ -58,5 +58,6 @@ CROSS JOIN LATERAL (
       AND (w.shards >> o.shard) & 1 = 1
       AND o.seq NOT IN (SELECT unnest($5::bigint[]))
     ORDER BY o.seq
-    LIMIT w.max_rows
-) o
+    LIMIT CASE WHEN w.paused THEN 0 ELSE w.max_rows END
+) o ON true
+WHERE w.paused OR o.seq IS NOT NULL

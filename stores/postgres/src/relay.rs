@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use counterfoil_core::mark::Horizon;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::schema;
@@ -16,6 +15,7 @@ use counterfoil_core::store::{
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{ConnectOptions, Connection, Postgres, Row, Transaction};
 
+use crate::rows::Sorted;
 use crate::{MIGRATIONS, PostgresStore, SHARDS, classify, enqueue, rows, wake};
 
 #[async_trait]
@@ -206,16 +206,21 @@ impl Store for PostgresStore {
             .bind(wants.iter().map(|w| w.after).collect::<Vec<_>>())
             .bind(limits(wants))
             .bind(skip);
-        let (rows, horizon) = self
+        let Sorted {
+            rows,
+            reach,
+            horizon,
+        } = self
             .reader()
             .with(self.pool(), async |connection| {
                 let found = query.fetch(connection);
-                rows::by_want(found, wants.len()).await.map_err(classify)
+                rows::by_want(found, wants).await.map_err(classify)
             })
             .await?;
         Ok(Read {
             rows,
-            horizon: horizon.map_or(Horizon::Unknown, Horizon::Below),
+            reach,
+            horizon,
         })
     }
 
@@ -226,14 +231,14 @@ impl Store for PostgresStore {
             .bind(limits(wants))
             .bind(skip)
             .fetch(self.pool());
-        let (rows, _) = rows::by_want(found, wants.len()).await.map_err(classify)?;
+        let due = rows::by_want(found, wants).await.map_err(classify)?;
         let paused: Vec<(String,)> =
             sqlx::query_as("SELECT queue FROM counterfoil_queues WHERE paused_at IS NOT NULL")
                 .fetch_all(self.pool())
                 .await
                 .map_err(classify)?;
         Ok(Waiting {
-            rows,
+            rows: due.rows,
             paused: paused.into_iter().map(|p| p.0).collect(),
         })
     }
@@ -254,7 +259,7 @@ impl Store for PostgresStore {
             .map_err(classify)?;
         found
             .iter()
-            .map(|row| rows::decode(row).map(|r| r.row))
+            .filter_map(|row| rows::decode(row).map(|r| r.row).transpose())
             .collect::<sqlx::Result<_>>()
             .map_err(classify)
     }

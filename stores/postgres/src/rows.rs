@@ -1,16 +1,19 @@
 //! Rows as the driver gives them.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use counterfoil_core::mark::{Horizon, Reach};
 use counterfoil_core::row::{RawRow, RowState};
+use counterfoil_core::store::Want;
 use futures_util::{Stream, TryStreamExt};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 /// The columns of every statement in `sql/read*.sql`, in their order.
 pub(crate) struct ReadRow {
-    pub(crate) want: usize,
-    pub(crate) horizon: u64,
-    pub(crate) row: RawRow,
+    want: usize,
+    horizon: u64,
+    /// Absent where the queue of the want is paused.
+    pub(crate) row: Option<RawRow>,
 }
 
 /// Takes the columns without asking each time whether their types fit: the tables are ours, and
@@ -18,16 +21,21 @@ pub(crate) struct ReadRow {
 pub(crate) fn decode(row: &PgRow) -> sqlx::Result<ReadRow> {
     let place: i32 = row.try_get_unchecked(0)?;
     let horizon: i64 = row.try_get_unchecked(1)?;
+    let (place, horizon) = (place.cast_unsigned(), horizon.cast_unsigned());
+    let want = usize::try_from(place >> 8).unwrap_or(0);
+    let Some(seq) = row.try_get_unchecked(2)? else {
+        let row = None;
+        return Ok(ReadRow { want, horizon, row });
+    };
     let state: Option<&str> = row.try_get_unchecked(11)?;
     let attempts: Option<i32> = row.try_get_unchecked(12)?;
     let crashes: i32 = row.try_get_unchecked(13)?;
     let created: Option<i64> = row.try_get_unchecked(14)?;
-    let place = place.cast_unsigned();
     Ok(ReadRow {
-        want: usize::try_from(place >> 8).unwrap_or(0),
-        horizon: horizon.cast_unsigned(),
-        row: RawRow {
-            seq: row.try_get_unchecked(2)?,
+        want,
+        horizon,
+        row: Some(RawRow {
+            seq,
             shard: u16::try_from((place >> 2) & 63).unwrap_or(0),
             id: row.try_get_unchecked(3)?,
             aggregate_type: row.try_get_unchecked(4)?,
@@ -44,7 +52,7 @@ pub(crate) fn decode(row: &PgRow) -> sqlx::Result<ReadRow> {
             behind: place & 1 != 0,
             created_at: time(created),
             unreadable: None,
-        },
+        }),
     })
 }
 
@@ -57,21 +65,42 @@ fn time(micros: Option<i64>) -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::microseconds(since_1970.clamp(0, LAST))
 }
 
+/// What one statement answered.
+pub(crate) struct Sorted {
+    /// For each want, in its order.
+    pub(crate) rows: Vec<Vec<RawRow>>,
+    /// For each want, in its order.
+    pub(crate) reach: Vec<Reach>,
+    pub(crate) horizon: Horizon,
+}
+
 /// Sorts the rows of one statement to the wants that asked for them (numbered from one).
 pub(crate) async fn by_want(
     mut found: impl Stream<Item = sqlx::Result<PgRow>> + Unpin,
-    wants: usize,
-) -> sqlx::Result<(Vec<Vec<RawRow>>, Option<u64>)> {
-    let mut sorted: Vec<Vec<RawRow>> = (0..wants).map(|_| Vec::new()).collect();
-    let mut horizon = None;
+    wants: &[Want<'_>],
+) -> sqlx::Result<Sorted> {
+    let mut sorted = Sorted {
+        rows: wants.iter().map(|_| Vec::new()).collect(),
+        reach: vec![Reach::End; wants.len()],
+        horizon: Horizon::Unknown,
+    };
     while let Some(row) = found.try_next().await? {
         let read = decode(&row)?;
-        horizon = Some(read.horizon);
-        if let Some(list) = read.want.checked_sub(1).and_then(|n| sorted.get_mut(n)) {
-            list.push(read.row);
+        sorted.horizon = Horizon::Below(read.horizon);
+        let Some(n) = read.want.checked_sub(1).filter(|n| *n < wants.len()) else {
+            continue;
+        };
+        match read.row {
+            Some(row) => sorted.rows[n].push(row),
+            None => sorted.reach[n] = Reach::Paused,
         }
     }
-    Ok((sorted, horizon))
+    for ((want, rows), reach) in wants.iter().zip(&sorted.rows).zip(&mut sorted.reach) {
+        if *reach != Reach::Paused {
+            *reach = Reach::of(rows.len(), want.limit);
+        }
+    }
+    Ok(sorted)
 }
 
 #[cfg(test)]

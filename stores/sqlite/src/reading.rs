@@ -11,7 +11,7 @@
 //! breaks this is a writer that chooses `seq` itself, which the contract leaves out; and a redrive,
 //! which puts a row back under its old number, but as a retry, which is not looked for by number.
 
-use counterfoil_core::mark::Horizon;
+use counterfoil_core::mark::{Horizon, Reach};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{Read, Result, ShardSet, Waiting, Want};
@@ -32,8 +32,17 @@ impl SqliteStore {
         for want in wants {
             rows.push(read_new(&mut snapshot, want, &skip, birth).await?);
         }
+        let paused = paused_queues(&mut snapshot).await?;
         snapshot.commit().await.map_err(classify)?;
+        let reach = wants.iter().zip(&rows).map(|(want, rows)| {
+            if paused.iter().any(|queue| queue == want.queue) {
+                Reach::Paused
+            } else {
+                Reach::of(rows.len(), want.limit)
+            }
+        });
         Ok(Read {
+            reach: reach.collect(),
             rows,
             horizon: Horizon::Ordered,
         })
@@ -51,11 +60,7 @@ impl SqliteStore {
             let found = query.fetch_all(&mut *snapshot).await.map_err(classify)?;
             waiting.rows.push(decode(&found, birth)?);
         }
-        waiting.paused =
-            sqlx::query_scalar("SELECT queue FROM counterfoil_queues WHERE paused_at IS NOT NULL")
-                .fetch_all(&mut *snapshot)
-                .await
-                .map_err(classify)?;
+        waiting.paused = paused_queues(&mut snapshot).await?;
         snapshot.commit().await.map_err(classify)?;
         Ok(waiting)
     }
@@ -110,6 +115,13 @@ impl SqliteStore {
             })
             .collect())
     }
+}
+
+async fn paused_queues(tx: &mut SqliteConnection) -> Result<Vec<String>> {
+    sqlx::query_scalar("SELECT queue FROM counterfoil_queues WHERE paused_at IS NOT NULL")
+        .fetch_all(tx)
+        .await
+        .map_err(classify)
 }
 
 /// Rows that nobody has put aside: the plain ones at once, the others one by one.

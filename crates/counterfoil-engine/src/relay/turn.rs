@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use counterfoil_core::mark::Reach;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::{RawRow, RowState};
 use counterfoil_core::store::{Read, Result, Settled, ShardSet, Waiting, Want};
@@ -122,14 +123,17 @@ impl Relay {
             // Looking below the mark over many dead rows is slow: then do it rarely.
             self.next_rescan = Instant::now() + self.settings.rescan.max(took * 20);
         }
-        for (asked, rows) in asked.iter().zip(read.rows) {
-            let complete = rows.len() < asked.limit;
+        for ((asked, rows), reach) in asked.iter().zip(read.rows).zip(read.reach) {
             let queue = &mut self.queues[asked.queue];
             if asked.generation != queue.generation {
                 queue.hungry = true;
                 continue;
             }
-            queue.hungry |= !complete;
+            if reach == Reach::Paused {
+                queue.note_paused(true);
+                continue;
+            }
+            queue.hungry |= reach == Reach::Limit;
             if rows.is_empty() && queue.lanes.len() == 0 {
                 // A dead owner left nothing behind.
                 queue.suspects = 0;
@@ -138,9 +142,7 @@ impl Relay {
             if queue.mark.covered() == 0 {
                 self.next_scan = Instant::now();
             }
-            queue
-                .mark
-                .after_read(asked.from, last, complete, read.horizon);
+            queue.mark.after_read(asked.from, last, reach, read.horizon);
             for row in rows {
                 self.arrive(asked.queue, row, no);
             }
@@ -224,14 +226,7 @@ impl Relay {
                 self.store_answered();
                 for queue in &mut self.queues {
                     let paused = waiting.paused.iter().any(|p| **p == **queue.name());
-                    if paused && !queue.paused {
-                        tracing::info!(queue = &**queue.name(), "paused");
-                        queue.start_over();
-                    } else if !paused && queue.paused {
-                        tracing::info!(queue = &**queue.name(), "resumed");
-                        queue.hungry = true;
-                    }
-                    queue.paused = paused;
+                    queue.note_paused(paused);
                 }
                 for (queue, rows) in asked.iter().zip(waiting.rows) {
                     for row in rows {

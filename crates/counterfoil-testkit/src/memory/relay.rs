@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::desk::Event;
-use counterfoil_core::mark::Horizon;
+use counterfoil_core::mark::{Horizon, Reach};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{
@@ -65,11 +65,20 @@ impl Store for MemoryStore {
 
     async fn read(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
         let (state, now) = (self.lock(), self.clock().now());
+        let rows: Vec<_> = wants
+            .iter()
+            .map(|want| state.read(want, skip, now))
+            .collect();
+        let reach = wants.iter().zip(&rows).map(|(want, rows)| {
+            if state.paused(want.queue) {
+                Reach::Paused
+            } else {
+                Reach::of(rows.len(), want.limit)
+            }
+        });
         Ok(Read {
-            rows: wants
-                .iter()
-                .map(|want| state.read(want, skip, now))
-                .collect(),
+            reach: reach.collect(),
+            rows,
             horizon: Horizon::Below(state.horizon()),
         })
     }

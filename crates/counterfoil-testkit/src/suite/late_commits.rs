@@ -54,7 +54,7 @@ impl<'a> Marked<'a> {
         let last = rows.last().map(|r| r.seq);
         self.horizon = read.horizon;
         self.mark
-            .after_read(from, last, rows.len() < limit, read.horizon);
+            .after_read(from, last, read.reach[0], read.horizon);
         self.in_flight.extend(rows.iter().cloned());
         rows
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{TimeDelta, Utc};
+use counterfoil_core::mark::Reach;
 use counterfoil_core::message::{Message, Payload};
 use counterfoil_core::store::{ShardSet, Want};
 
@@ -321,6 +322,10 @@ pub async fn several_wants_are_answered_in_their_order<H: Harness>(t: Fixture<H>
 
     let found: Vec<Vec<i64>> = read.rows.iter().map(|rows| versions(rows)).collect();
     assert_eq!(found, [vec![1, 2], vec![], vec![2, 3, 4], vec![]]);
+    assert_eq!(
+        read.reach,
+        [Reach::Limit, Reach::End, Reach::End, Reach::End]
+    );
     assert!(nothing.rows.is_empty());
 }
 
@@ -341,6 +346,11 @@ pub async fn a_paused_queue_is_not_read_until_it_is_resumed<H: Harness>(t: Fixtu
 
     assert!(paused.rows[0].is_empty());
     assert_eq!(paused.rows[1].len(), 1);
+    assert_eq!(
+        paused.reach,
+        [Reach::Paused, Reach::End],
+        "an empty answer of a paused queue does not mean that it is empty"
+    );
     assert!(resumed && !again, "resuming tells whether it was paused");
     assert_eq!(relay.read(QUEUE).await.len(), 1);
 }
