@@ -77,9 +77,9 @@ pub trait Database: sealed::Sealed + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<()>>;
 
     #[doc(hidden)]
-    fn guard_finish<'a>(
+    fn guard_commit<'a>(
         guard: &'a Self::Guard,
-        tx: &'a mut Transaction<'static, Self::Sqlx>,
+        tx: Transaction<'static, Self::Sqlx>,
         write: &'a Write,
     ) -> BoxFuture<'a, Result<bool>>;
 }
@@ -173,12 +173,12 @@ macro_rules! database {
                 Box::pin(guard.undo(tx))
             }
 
-            fn guard_finish<'a>(
+            fn guard_commit<'a>(
                 guard: &'a Self::Guard,
-                tx: &'a mut Transaction<'static, Self::Sqlx>,
+                tx: Transaction<'static, Self::Sqlx>,
                 write: &'a Write,
             ) -> BoxFuture<'a, Result<bool>> {
-                Box::pin(guard.finish(tx, write))
+                Box::pin(guard.commit(tx, write))
             }
         }
     };

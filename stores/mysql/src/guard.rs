@@ -149,6 +149,15 @@ impl MysqlGuard {
         Ok(())
     }
 
+    /// Writes the finished record and commits.
+    pub async fn commit(&self, mut tx: Transaction<'static, MySql>, write: &Write) -> Result<bool> {
+        let finished = self.finish(&mut tx, write).await?;
+        if finished {
+            tx.commit().await.map_err(classify)?;
+        }
+        Ok(finished)
+    }
+
     /// Writes the finished record, as the last statement before the commit. It fails when the
     /// server has rolled the transaction back and that error was swallowed.
     pub async fn finish(

@@ -150,6 +150,10 @@ impl TxHarness for MysqlHarness {
         guard.finish(tx, write).await
     }
 
+    async fn end(&self, guard: &MysqlGuard, tx: Tx, write: &Write) -> Result<bool> {
+        guard.commit(tx, write).await
+    }
+
     async fn commit(&self, tx: Tx) -> Result<()> {
         tx.commit().await.map_err(classify)
     }

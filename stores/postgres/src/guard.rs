@@ -26,9 +26,12 @@ use crate::classify;
 use crate::clerk::Clerk;
 use crate::handy::Handy;
 use crate::together::{Claims, Ending, Endings};
+use crate::values::Values;
 
-/// What the function that claims says when the key is not free.
+/// What the procedures say when the key is not free.
 const NOT_FREE: &str = "CF001";
+/// Answers up to this size are sent with the commit, in one message.
+const MOST_IN_TEXT: usize = 8 * 1024;
 
 /// Records in a table of a PostgreSQL database.
 #[derive(Clone)]
@@ -42,6 +45,7 @@ pub struct PostgresGuard {
 
 struct Statements {
     begin: String,
+    end: String,
     look: Arc<str>,
     insert: Arc<str>,
     swap: Arc<str>,
@@ -72,6 +76,7 @@ impl PostgresGuard {
         let of = |sql: &str| -> Arc<str> { renamed(sql, name).into() };
         let sql = Statements {
             begin: renamed(include_str!("../sql/guard/begin.sql"), name),
+            end: renamed(include_str!("../sql/guard/end.sql"), name),
             look: of(include_str!("../sql/guard/look.sql")),
             insert: of(include_str!("../sql/guard/insert.sql")),
             swap: of(include_str!("../sql/guard/swap.sql")),
@@ -106,7 +111,12 @@ impl PostgresGuard {
     /// The statements that create a table of one domain.
     pub fn print_table(name: &str) -> Result<String> {
         check_table(name, 2)?;
-        Ok(renamed(include_str!("../migrations/0002_guard.sql"), name))
+        let steps = concat!(
+            include_str!("../migrations/0002_guard.sql"),
+            "\n",
+            include_str!("../migrations/0005_guard_steps.sql")
+        );
+        Ok(renamed(steps, name))
     }
 
     /// Claims a key and begins the application's transaction. `None` when another request with
@@ -148,6 +158,30 @@ impl PostgresGuard {
             .await
             .map_err(classify)?;
         Ok(())
+    }
+
+    /// Writes the finished record and commits, in one message. `false` when another record is
+    /// there: nothing is committed then. It fails when an earlier statement failed and its error was
+    /// swallowed.
+    pub async fn commit(
+        &self,
+        mut tx: Transaction<'static, Postgres>,
+        write: &Write,
+    ) -> Result<bool> {
+        let Some(sql) = end_in_text(&self.sql.end, write) else {
+            let finished = self.finish(&mut tx, write).await?;
+            if finished {
+                tx.commit().await.map_err(classify)?;
+            }
+            return Ok(finished);
+        };
+        // The driver believes in a transaction until it has ended it itself: it gets an empty one,
+        // which it rolls back together with what it asks when the connection returns to its pool.
+        match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await {
+            Ok(_) => Ok(true),
+            Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some(NOT_FREE) => Ok(false),
+            Err(error) => Err(classify(error)),
+        }
     }
 
     /// Writes the finished record, as the last statement before the commit. It fails when an
@@ -311,6 +345,36 @@ impl Records for PostgresGuard {
     }
 }
 
+/// The message that ends a transaction. `None` when the answer is better sent apart: as text it would
+/// be twice as long, and has to be read by the server's parser.
+fn end_in_text(end: &str, write: &Write) -> Option<String> {
+    let (status, headers, body) = columns::snapshot(write.snapshot.as_ref());
+    let size = headers.as_ref().map_or(0, |h| h.len()) + body.map_or(0, <[u8]>::len);
+    if size > MOST_IN_TEXT || write.lease.is_some() {
+        return None;
+    }
+    let mut values = Values(String::with_capacity(1_024 + 2 * size));
+    values.bytes(Some(write.key.digest().as_bytes()));
+    values.number(match write.expect {
+        Expect::Absent => None,
+        Expect::Fence(fence) => Some(fence),
+    });
+    values.number(Some(micros(write.keep)));
+    values.number(write.retry_in.map(micros));
+    values.number(Some(attempts(write.attempt)));
+    values.number(status);
+    values.text(Some(write.state.as_str()));
+    values.text(Some(write.key.scope()));
+    values.text(Some(write.key.business_type()));
+    values.text(Some(write.key.key()));
+    values.bytes(Some(write.fingerprint.as_bytes()));
+    values.text(headers.as_deref());
+    values.bytes(body);
+    let sql = end.replace("{key}", &write.key.encoded());
+    // A message ends at a NUL.
+    (!values.0.contains('\0')).then(|| sql.replace("{values}", &values.0))
+}
+
 /// The key as the session's name: at most 60 bytes of the 63 that there are.
 fn session_name(key: &Key) -> String {
     let mut name = format!("counterfoil:{}", key.encoded());
@@ -322,11 +386,21 @@ fn session_name(key: &Key) -> String {
     name
 }
 
-/// Statements for another table. An index is where its table is; a function must be told.
+/// Statements for another table. An index is where its table is; a procedure must be told.
 fn renamed(sql: &str, name: &str) -> String {
-    const TAKE: &str = "\u{2}";
-    let sql = sql.replace("counterfoil_guard_take", TAKE);
-    columns::renamed(&sql, name).replace(TAKE, &format!("{name}_take"))
+    const PROCEDURES: [(&str, &str, &str); 2] = [
+        ("counterfoil_guard_claim", "\u{2}", "_claim"),
+        ("counterfoil_guard_end", "\u{3}", "_end"),
+    ];
+    let mut sql = sql.to_owned();
+    for (procedure, mark, _) in PROCEDURES {
+        sql = sql.replace(procedure, mark);
+    }
+    sql = columns::renamed(&sql, name);
+    for (_, mark, what) in PROCEDURES {
+        sql = sql.replace(mark, &format!("{name}{what}"));
+    }
+    sql
 }
 
 fn found(row: &PgRow) -> Result<Found> {

@@ -23,6 +23,7 @@ mod parked;
 mod relay;
 mod rows;
 mod together;
+mod values;
 mod wake;
 
 use std::sync::{Arc, OnceLock};

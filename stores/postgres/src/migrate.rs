@@ -34,6 +34,12 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "breakers",
         sql: include_str!("../migrations/0004_breakers.sql"),
     },
+    Migration {
+        version: 5,
+        oldest_reader: 1,
+        name: "guard steps",
+        sql: include_str!("../migrations/0005_guard_steps.sql"),
+    },
 ];
 
 const TABLE: &str = "\

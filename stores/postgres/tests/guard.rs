@@ -139,6 +139,10 @@ impl TxHarness for PostgresHarness {
         guard.finish(tx, write).await
     }
 
+    async fn end(&self, guard: &PostgresGuard, tx: Tx, write: &Write) -> Result<bool> {
+        guard.commit(tx, write).await
+    }
+
     async fn commit(&self, tx: Tx) -> Result<()> {
         tx.commit().await.map_err(classify)
     }

@@ -173,6 +173,19 @@ impl SqliteGuard {
         Ok(())
     }
 
+    /// Writes the finished record and commits.
+    pub async fn commit(
+        &self,
+        mut tx: Transaction<'static, Sqlite>,
+        write: &Write,
+    ) -> Result<bool> {
+        let finished = self.finish(&mut tx, write).await?;
+        if finished {
+            tx.commit().await.map_err(classify)?;
+        }
+        Ok(finished)
+    }
+
     /// Writes the finished record, as the last statement before the commit. It fails when SQLite
     /// has rolled the transaction back by itself and that error was swallowed.
     pub async fn finish(

@@ -122,6 +122,10 @@ impl TxHarness for SqliteHarness {
         guard.finish(tx, write).await
     }
 
+    async fn end(&self, guard: &SqliteGuard, tx: Tx, write: &Write) -> Result<bool> {
+        guard.commit(tx, write).await
+    }
+
     async fn commit(&self, tx: Tx) -> Result<()> {
         tx.commit().await.map_err(classify)
     }

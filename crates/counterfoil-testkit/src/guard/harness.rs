@@ -72,6 +72,9 @@ pub trait TxHarness: GuardHarness {
     /// `Guard::finish`.
     async fn finish(&self, guard: &Self::Guard, tx: &mut Self::Tx, write: &Write) -> Result<bool>;
 
+    /// `Guard::commit`.
+    async fn end(&self, guard: &Self::Guard, tx: Self::Tx, write: &Write) -> Result<bool>;
+
     /// Commits.
     async fn commit(&self, tx: Self::Tx) -> Result<()>;
 

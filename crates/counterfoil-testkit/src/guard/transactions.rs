@@ -24,12 +24,15 @@ impl<H: TxHarness> GuardFixture<H> {
         self.harness.finish(&self.guard, tx, write).await.unwrap()
     }
 
+    async fn end(&self, tx: H::Tx, write: &Write) -> bool {
+        self.harness.end(&self.guard, tx, write).await.unwrap()
+    }
+
     /// The whole of a request.
     async fn run(&self, name: &str, id: i64) {
         let mut tx = self.begin(name).await.expect("in progress");
         self.harness.insert(&mut tx, id).await.unwrap();
-        assert!(self.finish(&mut tx, &finished(name, Expect::Absent)).await);
-        self.harness.commit(tx).await.unwrap();
+        assert!(self.end(tx, &finished(name, Expect::Absent)).await);
     }
 
     /// Somebody else wants the key while a transaction holds it, and is refused soon.
@@ -98,15 +101,14 @@ pub async fn case_22_a_dropped_transaction_leaves_nothing_and_the_key_is_free<H:
     t.harness.insert(&mut tx, 1).await.unwrap();
     drop(tx);
 
-    let mut tx = loop {
+    let tx = loop {
         // The rollback is on its way.
         if let Some(tx) = t.begin("k").await {
             break tx;
         }
         tokio::task::yield_now().await;
     };
-    assert!(t.finish(&mut tx, &finished("k", Expect::Absent)).await);
-    t.harness.commit(tx).await.unwrap();
+    assert!(t.end(tx, &finished("k", Expect::Absent)).await);
 
     assert!(t.harness.rows().await.is_empty());
 }
@@ -176,9 +178,8 @@ pub async fn another_key_is_not_in_the_way<H: TxHarness>(t: GuardFixture<H>) {
         t.harness.insert(&mut tx, n).await.unwrap();
         open.push((name, tx));
     }
-    for (name, mut tx) in open {
-        assert!(t.finish(&mut tx, &finished(&name, Expect::Absent)).await);
-        t.harness.commit(tx).await.unwrap();
+    for (name, tx) in open {
+        assert!(t.end(tx, &finished(&name, Expect::Absent)).await);
     }
 
     assert_eq!(t.harness.rows().await, [0, 1, 2, 3, 4, 5]);
@@ -222,13 +223,12 @@ pub async fn a_record_is_replaced_in_a_transaction<H: TxHarness>(t: GuardFixture
     t.harness.rollback(tx).await;
     assert_eq!(t.find("k").await.record.fence, first.fence);
     assert_eq!(t.find("k").await.record.state, State::Retryable);
-    let mut tx = t.begin_as("k", expect).await.unwrap();
+    let tx = t.begin_as("k", expect).await.unwrap();
     let write = Write {
         attempt: 2,
         ..finished("k", expect)
     };
-    assert!(t.finish(&mut tx, &write).await);
-    t.harness.commit(tx).await.unwrap();
+    assert!(t.end(tx, &write).await);
 
     let record = t.find("k").await.record;
     assert_eq!((record.state, record.attempts), (State::Succeeded, 2));
@@ -237,9 +237,8 @@ pub async fn a_record_is_replaced_in_a_transaction<H: TxHarness>(t: GuardFixture
     // An owner that is still running is fenced off.
     let running = t.claim("running").await;
     let expect = Expect::Fence(running.fence);
-    let mut tx = t.begin_as("running", expect).await.unwrap();
-    assert!(t.finish(&mut tx, &finished("running", expect)).await);
-    t.harness.commit(tx).await.unwrap();
+    let tx = t.begin_as("running", expect).await.unwrap();
+    assert!(t.end(tx, &finished("running", expect)).await);
     assert!(!t.change(running, &Change::Doubt).await);
     assert_eq!(t.find("running").await.record.state, State::Succeeded);
 }
@@ -259,8 +258,7 @@ pub async fn case_19_a_business_error_is_recorded_without_its_rows<H: TxHarness>
         state: State::Failed,
         ..finished("k", Expect::Absent)
     };
-    assert!(t.finish(&mut tx, &failed).await);
-    t.harness.commit(tx).await.unwrap();
+    assert!(t.end(tx, &failed).await);
 
     assert_eq!(t.harness.rows().await, [1]);
     assert_eq!(t.find("k").await.record.state, State::Failed);

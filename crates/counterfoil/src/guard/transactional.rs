@@ -176,11 +176,7 @@ impl<D: Database> Open<D> {
             if state != State::Succeeded {
                 D::guard_undo(records, &mut tx).await?;
             }
-            if !D::guard_finish(records, &mut tx, &write).await? {
-                return Ok(false);
-            }
-            tx.commit().await.map_err(D::classify)?;
-            Ok(true)
+            D::guard_commit(records, tx, &write).await
         });
         if !committed.await? {
             let digest = self.key.digest();

@@ -1,4 +1,4 @@
 /* counterfoil key={key} */
-SELECT counterfoil_guard_take(decode('{digest}', 'hex'), {lock}, {expected}, '{session}');
+CALL counterfoil_guard_claim($c$\x{digest}$c$, {lock}, {expected}, '{session}');
 BEGIN;
 SAVEPOINT counterfoil

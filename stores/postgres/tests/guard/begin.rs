@@ -1,6 +1,8 @@
 //! One message that locks, looks and begins: what it holds, and what it leaves behind.
 
-use counterfoil_core::guard::{Expect, Records};
+use std::time::Duration;
+
+use counterfoil_core::guard::{Expect, Records, Snapshot, State, Write};
 use counterfoil_core::store::StoreError;
 use counterfoil_postgres::PostgresGuard;
 use counterfoil_testkit::guard::fixture::{GuardFixture, finished, key};
@@ -62,8 +64,7 @@ fn the_lock_and_the_savepoint_last_as_long_as_the_transaction() {
         assert_eq!(after, (1, "counterfoil:k".into(), true));
         guard.undo(&mut tx).await.unwrap();
         let write = finished("k", Expect::Absent);
-        assert!(guard.finish(&mut tx, &write).await.unwrap());
-        tx.commit().await.unwrap();
+        assert!(guard.commit(tx, &write).await.unwrap());
 
         is_clean(&pool).await;
         assert!(t.harness.rows().await.is_empty());
@@ -145,8 +146,8 @@ fn one_has_run_whatever_the_isolation() {
                         let Some(mut tx) = begun else { return false };
                         harness.insert(&mut tx, n * 100 + i).await.unwrap();
                         let write = finished(&name, Expect::Absent);
-                        match guard.finish(&mut tx, &write).await {
-                            Ok(true) => tx.commit().await.is_ok(),
+                        match guard.commit(tx, &write).await {
+                            Ok(true) => true,
                             Ok(false) | Err(StoreError::Busy(_)) => false,
                             Err(other) => panic!("{other:?}"),
                         }
@@ -178,8 +179,7 @@ fn old_settings_of_the_session_do_not_matter() {
             .unwrap()
             .unwrap();
         let write = finished("k", Expect::Absent);
-        assert!(guard.finish(&mut tx, &write).await.unwrap());
-        tx.commit().await.unwrap();
+        assert!(guard.commit(tx, &write).await.unwrap());
 
         assert!(
             guard
@@ -195,5 +195,81 @@ fn old_settings_of_the_session_do_not_matter() {
         assert_eq!(there.unwrap().unwrap().record, here);
         let again = Expect::Fence(here.fence);
         assert!(guard.begin(&key("k"), again).await.unwrap().is_some());
+    });
+}
+
+/// As text in the message of the commit, and as parameters when it is large: it comes back as it was.
+#[test]
+fn answers_of_every_kind_come_back_as_they_were() {
+    run::<PostgresHarness, _, _>(async |t: T| {
+        let every_byte: Vec<u8> = (0..=255).collect();
+        let bodies = [0, 1, 8_150, 8_192, 8_193, 300_000]
+            .map(|size| every_byte.iter().copied().cycle().take(size).collect());
+        let texts = [
+            "$c",
+            "$c$",
+            "$$ $cc$c",
+            "'; SELECT 1 /*",
+            "\\x00 \\'",
+            "ä{values}{key}",
+        ];
+        for (n, body) in (0..).zip(
+            bodies
+                .into_iter()
+                .chain(texts.map(|x| x.as_bytes().to_vec())),
+        ) {
+            let name = format!("{}{n}", texts[n % texts.len()]);
+            let header = (name.clone(), every_byte[1..].to_vec());
+            let snapshot = Snapshot {
+                status: 201,
+                headers: vec![header, ("x".into(), Vec::new())],
+                body: Some(Vec::into(body)),
+            };
+            let write = Write {
+                snapshot: Some(snapshot),
+                retry_in: (n % 2 == 0).then_some(Duration::from_secs(7)),
+                ..finished(&name, Expect::Absent)
+            };
+            let begun = t.guard.begin(&write.key, Expect::Absent).await.unwrap();
+
+            assert!(t.guard.commit(begun.unwrap(), &write).await.unwrap());
+
+            let record = t.find(&name).await.record;
+            assert_eq!((&record.key, record.snapshot), (&write.key, write.snapshot));
+            assert_eq!((record.state, record.attempts), (write.state, 1));
+            assert_eq!(record.retry_at.is_some(), write.retry_in.is_some());
+            assert_eq!(record.fingerprint, write.fingerprint);
+        }
+    });
+}
+
+/// The record of somebody who did not ask for the lock, an old version perhaps, stands in the way.
+#[test]
+fn nothing_commits_when_another_record_is_there() {
+    run::<PostgresHarness, _, _>(async |t: T| {
+        let pool = t.harness.pool(1, "");
+        let guard = PostgresGuard::new(pool.clone());
+        for size in [10, 100_000] {
+            let name = format!("k{size}");
+            let begun = guard.begin(&key(&name), Expect::Absent).await.unwrap();
+            let mut tx = begun.unwrap();
+            t.harness.insert(&mut tx, 1).await.unwrap();
+            t.claim(&name).await;
+            let snapshot = Snapshot {
+                status: 200,
+                headers: Vec::new(),
+                body: Some(vec![7; size].into()),
+            };
+            let write = Write {
+                snapshot: Some(snapshot),
+                ..finished(&name, Expect::Absent)
+            };
+
+            assert!(!guard.commit(tx, &write).await.unwrap());
+
+            is_clean(&pool).await;
+            assert!(t.harness.rows().await.is_empty());
+            assert_eq!(t.find(&name).await.record.state, State::Processing);
+        }
     });
 }

@@ -236,7 +236,7 @@ impl SlowCommits {
         wait::until("somebody commits", || async move {
             let waiting: i64 = sqlx::query_scalar(
                 "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
-                 WHERE locktype = 'advisory' AND NOT granted AND query = 'COMMIT'
+                 WHERE locktype = 'advisory' AND NOT granted AND query LIKE '%COMMIT%'
                    AND (classid::bigint << 32) | objid::bigint = $1",
             )
             .bind(key)
