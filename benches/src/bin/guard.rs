@@ -281,11 +281,14 @@ async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
     }
     let mut loads: Vec<Vec<Load>> = vec![Vec::new(); ways.len()];
     for run in 1..=runs {
-        eprintln!("round {run} of {runs}");
-        for (way, (_, path, replay)) in ways.iter().enumerate() {
+        eprint!("round {run} of {runs}:");
+        for (way, (name, path, replay)) in ways.iter().enumerate() {
             let keys = replay.then_some(REPLAYED_KEYS);
-            loads[way].push(served.post(path, keys, &cookie, CONNECTIONS, time).await?);
+            let load = served.post(path, keys, &cookie, CONNECTIONS, time).await?;
+            eprint!(" {name} {:.0}/s", load.rps);
+            loads[way].push(load);
         }
+        eprintln!();
     }
     let mut report = Report::default();
     let middle = |way: usize, part: fn(&Load) -> f64| {

@@ -19,6 +19,7 @@ use counterfoil_core::guard::{
 };
 use counterfoil_core::span::micros;
 use counterfoil_core::store::{Result, StoreError};
+use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnection, PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
 
@@ -44,6 +45,8 @@ pub struct PostgresGuard {
 }
 
 struct Statements {
+    /// The name of the constraint.
+    key: String,
     begin: String,
     end: String,
     look: Arc<str>,
@@ -74,7 +77,9 @@ impl PostgresGuard {
 
     fn with_name(pool: PgPool, name: &str) -> Self {
         let of = |sql: &str| -> Arc<str> { renamed(sql, name).into() };
+        let table = name.rsplit('.').next().unwrap_or(name);
         let sql = Statements {
+            key: format!("{table}_pkey"),
             begin: renamed(include_str!("../sql/guard/begin.sql"), name),
             end: renamed(include_str!("../sql/guard/end.sql"), name),
             look: of(include_str!("../sql/guard/look.sql")),
@@ -179,7 +184,7 @@ impl PostgresGuard {
         // which it rolls back together with what it asks when the connection returns to its pool.
         match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await {
             Ok(_) => Ok(true),
-            Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some(NOT_FREE) => Ok(false),
+            Err(sqlx::Error::Database(e)) if self.another_is_there(&*e) => Ok(false),
             Err(error) => Err(classify(error)),
         }
     }
@@ -192,6 +197,12 @@ impl PostgresGuard {
         write: &Write,
     ) -> Result<bool> {
         Ok(self.put_on(tx, write).await?.is_some())
+    }
+
+    /// A unique key of the business, which is checked at the commit, is another matter.
+    fn another_is_there(&self, error: &dyn DatabaseError) -> bool {
+        error.code().as_deref() == Some(NOT_FREE)
+            || error.is_unique_violation() && error.constraint() == Some(&self.sql.key)
     }
 
     async fn put_on(&self, connection: &mut PgConnection, write: &Write) -> Result<Option<i64>> {
