@@ -8,7 +8,7 @@ use counterfoil_postgres::PostgresGuard;
 use counterfoil_testkit::guard::fixture::{GuardFixture, finished, key};
 use counterfoil_testkit::guard::harness::TxHarness;
 use counterfoil_testkit::guard::run;
-use sqlx::PgPool;
+use sqlx::{PgPool, Row};
 
 use super::PostgresHarness;
 
@@ -270,6 +270,44 @@ fn nothing_commits_when_another_record_is_there() {
             is_clean(&pool).await;
             assert!(t.harness.rows().await.is_empty());
             assert_eq!(t.find(&name).await.record.state, State::Processing);
+        }
+    });
+}
+
+/// The index of open records is nearly empty when the tables are new, and full of dead entries soon.
+/// A plan that was made in time would go through all of them for every change.
+#[test]
+fn changes_go_by_the_key_whatever_the_server_believes_of_the_table() {
+    run::<PostgresHarness, _, _>(async |t: T| {
+        let pool = t.harness.pool(
+            1,
+            "%20-c%20plan_cache_mode%3Dforce_generic_plan%20-c%20enable_seqscan%3Doff\
+             %20-c%20enable_hashjoin%3Doff%20-c%20enable_mergejoin%3Doff",
+        );
+        for (statement, values) in [
+            (
+                include_str!("../../sql/guard/end_all.sql"),
+                "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'",
+            ),
+            (include_str!("../../sql/guard/heartbeat.sql"), "'', 0, 0"),
+            (include_str!("../../sql/guard/doubt.sql"), "'', 0"),
+            (include_str!("../../sql/guard/release.sql"), "'', 0"),
+        ] {
+            let explain = format!(
+                "DEALLOCATE ALL; PREPARE change AS {statement}; EXPLAIN EXECUTE change({values})"
+            );
+            let plan = sqlx::raw_sql(sqlx::AssertSqlSafe(explain))
+                .fetch_all(&pool)
+                .await
+                .unwrap();
+            let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
+            let plan = plan.join("\n");
+
+            assert!(
+                plan.contains("Index Scan using counterfoil_guard_pkey"),
+                "{plan}"
+            );
+            assert!(!plan.contains("counterfoil_guard_open"), "{plan}");
         }
     });
 }
