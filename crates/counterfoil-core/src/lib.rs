@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`message`] | what an application enqueues |
 //! | [`row`] | what a store hands to the relay, and the rules that make a delivery of it |
+//! | [`envelope`] | how a message looks on every broker |
 //! | [`code`] | the reasons that operators see |
 //! | [`policy`] | backoff |
 //! | [`destination`] | where deliveries go, and what may come back |
@@ -24,6 +25,7 @@ pub mod balance;
 pub mod code;
 pub mod desk;
 pub mod destination;
+pub mod envelope;
 pub mod explain;
 pub mod guard;
 pub mod mark;
