@@ -1,0 +1,55 @@
+//! Redis Streams: a queue whose destination is a stream.
+//!
+//! # Promise
+//! Every message becomes one entry of a stream, always under the same id. It counts as stored only
+//! after Redis has answered with the number of the entry. Every other answer, and every way of
+//! getting none, has an outcome that says whether the entry may exist. One message that cannot pass
+//! does not spoil the others of its batch. Nothing is ever trimmed.
+//!
+//! # Order
+//! The relay has at most one message of an aggregate under way. The next one is sent only after
+//! Redis has confirmed this one, so it stands behind it in the stream, however many batches are
+//! under way and whatever connection they use. A copy that was sent before a connection broke may
+//! arrive late, even behind later messages. It has the id of a message that is already there.
+//!
+//! # When it is dropped
+//! The connection closes. A batch in flight is cut off, and its entries may exist: the relay offers
+//! them again under the same ids.
+//!
+//! ```no_run
+//! use counterfoil_redis_streams::{RedisStreams, Settings};
+//!
+//! let settings = Settings::new("redis://127.0.0.1:6379/0", "orders")
+//!     .password(std::env::var("REDIS_PASSWORD")?);
+//! let destination = RedisStreams::new(settings)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # An entry
+//! | field | value |
+//! |---|---|
+//! | `ce_` and the name of an attribute, such as `ce_id` | see [`counterfoil_core::envelope`] |
+//! | `content-type` | what `data` is |
+//! | the name of a header, such as `traceparent` | that header of the message |
+//! | `data` | the payload, byte for byte |
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `settings` | what can be configured, and what is refused |
+//! | `stream` | the name of the stream that a message goes to |
+//! | `entry` | from a message to `XADD` |
+//! | `link` | the connection |
+//! | `classify` | what an answer means |
+//! | `durability` | settings of Redis that lose data |
+//! | `destination` | all of it together |
+
+mod classify;
+mod destination;
+mod durability;
+mod entry;
+mod link;
+mod settings;
+mod stream;
+
+pub use destination::RedisStreams;
+pub use settings::{Settings, SettingsError};
