@@ -198,6 +198,7 @@ macro_rules! shop {
             }
             test!(a_payment_runs_once_and_is_replayed);
             test!(a_business_error_is_recorded_and_a_system_error_is_not);
+            test!(an_error_that_needs_a_person_is_told_once);
             test!(an_error_that_may_pass_later_has_a_limit);
             test!(a_run_that_is_dropped_leaves_nothing);
             test!(a_leased_call_runs_once_and_unknown_is_uncertain);
@@ -331,6 +332,41 @@ async fn a_business_error_is_recorded_and_a_system_error_is_not<D: Shop>(scratch
     assert_eq!(broken, Outcome::Released("the disk is full".into()));
     assert_eq!(healed, Outcome::Executed(Ok("receipt".into())));
     assert_eq!(D::paid(&scratch.pool).await, 1);
+}
+
+async fn an_error_that_needs_a_person_is_told_once<D: Shop>(scratch: Scratch<D>) {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let told = || {
+        let line = "counterfoil_guard_needs_person_total{business_type=\"pay\"} ";
+        let text = handle.render();
+        let at = text.find(line).map(|at| at + line.len());
+        at.map(|at| text[at..].lines().next().unwrap_or_default().to_owned())
+    };
+    let guard = guard(&scratch);
+    let fraud = || Err(Failure::NeedsPerson("fraud?".to_owned()));
+    let poor = || Err(Failure::Business("no money".to_owned()));
+
+    attempt(&guard, &key("b"), 7, poor()).await;
+    assert_eq!(told(), None);
+    let refused = attempt(&guard, &key("f"), 7, fraud()).await;
+    let again = attempt(&guard, &key("f"), 7, Ok("receipt".into())).await;
+    assert_eq!(told().as_deref(), Some("1"));
+    let leased = async || {
+        guard
+            .leased(&key("l"), &7, |_| async move { fraud() })
+            .await
+            .unwrap()
+    };
+    let (first, second) = (leased().await, leased().await);
+
+    assert_eq!(refused, Outcome::Executed(Err("fraud?".into())));
+    assert_eq!(again, Outcome::Replayed(Err("fraud?".into())));
+    assert_eq!(first, Outcome::Executed(Err("fraud?".into())));
+    assert_eq!(second, Outcome::Replayed(Err("fraud?".into())));
+    assert_eq!(told().as_deref(), Some("2"));
+    assert_eq!(D::paid(&scratch.pool).await, 0);
 }
 
 async fn an_error_that_may_pass_later_has_a_limit<D: Shop>(scratch: Scratch<D>) {

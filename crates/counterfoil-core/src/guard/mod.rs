@@ -17,6 +17,7 @@
 //! | [`columns`] | how a record fits into a table |
 //! | [`once`] | one-time tokens, and locks that run out |
 //! | [`gate`] | the fast gate in front of it |
+//! | [`storm`] | whether repeats have risen suddenly |
 
 pub mod canonical;
 pub mod columns;
@@ -28,6 +29,7 @@ pub mod once;
 pub mod record;
 pub mod records;
 pub mod rules;
+pub mod storm;
 
 pub use decide::{Decision, decide};
 pub use fingerprint::{Fingerprint, FingerprintBuilder};

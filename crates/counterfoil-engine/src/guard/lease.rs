@@ -18,7 +18,7 @@ use counterfoil_core::store::{Result, StoreError};
 use tokio::task::JoinHandle;
 
 use super::flight::Seat;
-use super::{Claim, Entered, Entry, Warden, in_time};
+use super::{Claim, Entered, Entry, Warden, alert, in_time};
 
 /// How a run came to its end.
 #[derive(Debug)]
@@ -36,16 +36,23 @@ pub enum End {
     Succeeded(Snapshot),
     /// A business error: it is replayed.
     Failed(Snapshot),
+    /// A business error that a person has to look at: it is replayed, and told once.
+    NeedsPerson(Snapshot),
     /// A business error that may pass later: not again before this time.
     Later(Snapshot, Duration),
 }
 
 impl End {
+    /// To be told with [`super::alert::needs_person`] once it is recorded.
+    pub fn needs_person(&self) -> bool {
+        matches!(self, End::NeedsPerson(_))
+    }
+
     /// The state, the answer, and when it may be tried again.
     pub fn parts(self) -> (State, Snapshot, Option<Duration>) {
         match self {
             End::Succeeded(s) => (State::Succeeded, s, None),
-            End::Failed(s) => (State::Failed, s, None),
+            End::Failed(s) | End::NeedsPerson(s) => (State::Failed, s, None),
             End::Later(s, after) => (State::Retryable, s, Some(after)),
         }
     }
@@ -244,6 +251,7 @@ impl Lease {
             return Ok(Ended::Lost(None));
         };
         held.heart.abort();
+        let needs_person = end.needs_person();
         let (state, snapshot, retry_in) = end.parts();
         let change = Change::End {
             state,
@@ -255,6 +263,9 @@ impl Lease {
         let seat = self.seat.take();
         match recorded {
             Ok(true) => {
+                if needs_person {
+                    alert::needs_person(&held.key);
+                }
                 let found = Arc::new(held.as_found(state, snapshot, retry_in));
                 if let Some(seat) = seat {
                     seat.land(Some(Arc::clone(&found)));

@@ -18,6 +18,7 @@
 //! | [`lease`] | the leased mode: claim, heartbeat, end |
 //! | [`reconcile`] | what is uncertain is settled, what is over is purged |
 
+pub mod alert;
 pub mod flight;
 mod habit;
 pub mod lease;
@@ -34,6 +35,7 @@ use counterfoil_core::guard::{
 use counterfoil_core::store::Result;
 
 use crate::pipeline::meter;
+use alert::Watch;
 use flight::{Boarding, Flights, Seat};
 use habit::Habit;
 
@@ -83,6 +85,12 @@ impl<T> Entered<T> {
             Entered::Later(_) => "later",
         }
     }
+
+    /// Somebody has asked for this before. Another request under the same key is a mistake, and no
+    /// repeat.
+    fn is_repeat(&self) -> bool {
+        !matches!(self, Entered::Fresh(_) | Entered::Conflict)
+    }
 }
 
 /// How a mode takes a key that is free.
@@ -117,6 +125,7 @@ pub struct Warden {
     rules: Arc<Rules>,
     flights: Flights,
     habit: Habit,
+    watch: Watch,
     gate: Option<Arc<dyn Gate>>,
     destination: Option<Arc<str>>,
 }
@@ -138,6 +147,7 @@ impl Warden {
             rules: Arc::new(rules),
             flights: Flights::default(),
             habit: Habit::default(),
+            watch: Watch::default(),
             gate: None,
             destination: None,
         }
@@ -200,6 +210,9 @@ impl Warden {
             "business_type" => key.business_type().to_owned(), "outcome" => outcome
         )
         .increment(1);
+        if let Ok(entered) = &entered {
+            self.watch.saw(key.business_type(), entered.is_repeat());
+        }
         entered
     }
 

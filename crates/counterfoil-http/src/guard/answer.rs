@@ -26,6 +26,9 @@ pub enum Recording {
     Succeeded,
     /// A business error: the business rows are taken back, the answer is replayed.
     Failed,
+    /// A business error that a person has to look at: as [`Recording::Failed`], and told once, as an
+    /// error in the log and in `counterfoil_guard_needs_person_total`.
+    NeedsPerson,
     /// A business error that may pass later: the same request runs again after this time.
     Later(Duration),
     /// Nothing happened: the key stays free.
@@ -71,6 +74,7 @@ pub(super) fn end(recording: Recording, snapshot: Snapshot) -> Option<End> {
     match recording {
         Recording::Succeeded => Some(End::Succeeded(snapshot)),
         Recording::Failed => Some(End::Failed(snapshot)),
+        Recording::NeedsPerson => Some(End::NeedsPerson(snapshot)),
         Recording::Later(after) => Some(End::Later(snapshot, after)),
         Recording::Released | Recording::Uncertain => None,
     }

@@ -109,6 +109,7 @@ where
     let (end, answer) = match answer {
         Ok(value) => (End::Succeeded(pack(&value)?), Ok(value)),
         Err(Failure::Business(error)) => (End::Failed(pack(&error)?), Err(error)),
+        Err(Failure::NeedsPerson(error)) => (End::NeedsPerson(pack(&error)?), Err(error)),
         Err(Failure::Later { error, after }) => (End::Later(pack(&error)?, after), Err(error)),
         Err(Failure::System(error)) => {
             lease.release().await?;

@@ -75,6 +75,9 @@ pub enum GuardError {
 pub enum Failure<E> {
     /// A business error: it is recorded, and a repeat gets the same error.
     Business(E),
+    /// A business error that a person has to look at: recorded like the others, and told once, as an
+    /// error in the log and in `counterfoil_guard_needs_person_total`.
+    NeedsPerson(E),
     /// A business error that may pass later: a repeat runs again after this time, as often as the
     /// rules allow; then the error stays.
     Later {

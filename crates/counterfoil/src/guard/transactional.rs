@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use counterfoil_core::guard::{Expect, Fingerprint, Key, Rules, State, Write};
 use counterfoil_core::store::{Result as StoreResult, StoreError};
+use counterfoil_engine::guard::alert;
 use counterfoil_engine::guard::flight::Seat;
 use counterfoil_engine::guard::lease::{End, Ended, recorded};
 use counterfoil_engine::guard::{Claim, Entered, Entry, in_time};
@@ -169,6 +170,7 @@ impl<D: Database> Open<D> {
             return Err(StoreError::Doomed(kept.into()).into());
         };
         let rules = Arc::clone(self.guard.warden.the_rules());
+        let needs_person = end.needs_person();
         let (state, snapshot, retry_in) = end.parts();
         let write = self.write(&rules, state, retry_in, snapshot);
         let records = &self.guard.records;
@@ -185,6 +187,9 @@ impl<D: Database> Open<D> {
         }
         if let Some(nudge) = &self.guard.nudge {
             nudge.nudge();
+        }
+        if needs_person {
+            alert::needs_person(&self.key);
         }
         let answer = (state, write.snapshot.unwrap_or_default(), retry_in);
         let found = recorded(&self.key, self.fingerprint, 0, self.attempt, &rules, answer);
@@ -270,6 +275,7 @@ where
         let (end, answer) = match answer {
             Ok(value) => (End::Succeeded(pack(&value)?), Ok(value)),
             Err(Failure::Business(error)) => (End::Failed(pack(&error)?), Err(error)),
+            Err(Failure::NeedsPerson(error)) => (End::NeedsPerson(pack(&error)?), Err(error)),
             Err(Failure::Later { error, after }) => (End::Later(pack(&error)?, after), Err(error)),
             Err(Failure::System(error) | Failure::Unknown(error)) => {
                 self.open.abandon().await?;
