@@ -202,6 +202,9 @@ pub enum SettingsError {
     /// There is a password in the URL and beside it.
     #[error("there is a password in the URL and another one beside it: choose one")]
     TwoPasswords,
+    /// The password has no characters.
+    #[error("the password is empty; leave it out if none is wanted")]
+    EmptyPassword,
     /// There is a user without a password.
     #[error("the URL of Redis names a user and there is no password")]
     NoPassword,
@@ -254,6 +257,9 @@ fn address(url: &str, password: Option<String>) -> Result<(ConnectionInfo, Login
         password: in_url.or(password),
         database: given.db(),
     };
+    if login.password.as_deref() == Some("") {
+        return Err(SettingsError::EmptyPassword);
+    }
     if login.user.is_some() && login.password.is_none() {
         return Err(SettingsError::NoPassword);
     }
@@ -338,6 +344,8 @@ mod tests {
         let two = url("redis://:hunter2@h/").password("other");
         assert_eq!(refused(two), SettingsError::TwoPasswords);
         assert_eq!(refused(url("redis://relay@h/")), SettingsError::NoPassword);
+        let empty = url("redis://h/").password("");
+        assert_eq!(refused(empty), SettingsError::EmptyPassword);
     }
 
     #[test]

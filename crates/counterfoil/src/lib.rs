@@ -34,6 +34,10 @@ pub use write::Applied;
 #[cfg(feature = "webhook")]
 pub use counterfoil_webhook as webhook;
 
+/// Redis Streams as a destination.
+#[cfg(feature = "redis-streams")]
+pub use counterfoil_redis_streams as redis_streams;
+
 /// PostgreSQL.
 #[cfg(feature = "postgres")]
 pub use database::Postgres;

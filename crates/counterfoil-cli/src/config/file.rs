@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use counterfoil_core::envelope::Source;
+use counterfoil_core::message::MAX_PAYLOAD;
 use counterfoil_core::policy::Backoff;
 use counterfoil_core::store::Retention;
 use counterfoil_engine::QueueSpec;
@@ -13,7 +15,7 @@ use counterfoil_engine::Settings as Engine;
 use serde::Deserialize;
 
 use super::gateway::file::{Gateway, GatewayRoute, Upstream};
-use super::value::{KeepSent, Pointed, Span};
+use super::value::{KeepSent, Pointed, Size, Span};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -139,11 +141,13 @@ pub(crate) struct Route {
 pub(crate) enum Destination {
     /// `type = "webhook"`
     Webhook(Webhook),
+    /// `type = "redis"`
+    Redis(Redis),
 }
 
 impl Destination {
     /// The words that `type` may be.
-    pub(crate) const TYPES: [&'static str; 1] = ["webhook"];
+    pub(crate) const TYPES: [&'static str; 2] = ["webhook", "redis"];
 }
 
 /// What parking does to later messages of the aggregate.
@@ -225,6 +229,85 @@ impl Default for Webhook {
             allow_private: false,
             extra_ca: None,
             headers: BTreeMap::new(),
+            on_park: OnPark::Hold,
+            max_attempts: backoff.max_attempts(),
+            // The ceiling after one failure is the base, after very many it is the cap.
+            backoff_base: Span(backoff.ceiling(1)),
+            backoff_cap: Span(backoff.ceiling(u32::MAX)),
+            breaker_failures: breaker.consecutive.unwrap_or(0),
+            breaker_ratio: breaker.failure_ratio.as_f64(),
+            breaker_min_calls: breaker.min_calls,
+            breaker_open: Span(breaker.open_for),
+            breaker_open_cap: Span(breaker.open_cap),
+            retry_ratio: budget.ratio.as_f64(),
+            retry_floor: budget.floor,
+            retry_cap: budget.cap,
+        }
+    }
+}
+
+/// `[destination.NAME]` with `type = "redis"`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Redis {
+    /// Always `redis`.
+    pub(crate) r#type: String,
+    /// Where Redis is.
+    pub(crate) url: Option<Pointed>,
+    /// To log in with, when it does not stand in the URL.
+    pub(crate) password: Option<Pointed>,
+    /// The name of the stream, perhaps with placeholders.
+    pub(crate) stream: Option<String>,
+    /// Where messages say that they come from.
+    pub(crate) source: String,
+    /// For a whole batch.
+    pub(crate) timeout: Span,
+    /// For name, TCP and login; absent: 3 s, at most half of the timeout.
+    pub(crate) connect_timeout: Option<Span>,
+    /// Messages in one call.
+    pub(crate) max_batch: usize,
+    /// Larger payloads are parked.
+    pub(crate) max_payload: Size,
+    /// What parking does to later messages of the aggregate.
+    pub(crate) on_park: OnPark,
+    /// Attempts after which a message is parked.
+    pub(crate) max_attempts: u32,
+    /// The longest wait after the first failure; doubles with each further one.
+    pub(crate) backoff_base: Span,
+    /// The longest wait of all.
+    pub(crate) backoff_cap: Span,
+    /// Failures in a row that open the breaker; zero: never for that.
+    pub(crate) breaker_failures: u32,
+    /// The share of failures that opens it.
+    pub(crate) breaker_ratio: f64,
+    /// With fewer calls the share says nothing.
+    pub(crate) breaker_min_calls: u32,
+    /// How long it is open before the first probe.
+    pub(crate) breaker_open: Span,
+    /// The longest time between two probes.
+    pub(crate) breaker_open_cap: Span,
+    /// Retries in a minute, for each delivery that succeeded.
+    pub(crate) retry_ratio: f64,
+    /// Retries in a minute without any success.
+    pub(crate) retry_floor: u64,
+    /// The most retries in a minute.
+    pub(crate) retry_cap: u64,
+}
+
+impl Default for Redis {
+    fn default() -> Self {
+        let backoff = Backoff::DEFAULT;
+        let (breaker, budget) = (QueueSpec::BREAKER, QueueSpec::BUDGET);
+        Self {
+            r#type: "redis".into(),
+            url: None,
+            password: None,
+            stream: None,
+            source: Source::default().to_string(),
+            timeout: Span(std::time::Duration::from_secs(10)),
+            connect_timeout: None,
+            max_batch: 500,
+            max_payload: Size(MAX_PAYLOAD),
             on_park: OnPark::Hold,
             max_attempts: backoff.max_attempts(),
             // The ceiling after one failure is the base, after very many it is the cap.

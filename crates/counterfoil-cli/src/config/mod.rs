@@ -8,7 +8,9 @@ mod figures;
 mod file;
 mod gateway;
 mod nearest;
+mod queue;
 mod read;
+mod redis;
 mod settings;
 mod value;
 mod webhook;
@@ -159,7 +161,7 @@ impl Loaded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use file::{Destination, Webhook};
+    use file::{Destination, Redis, Webhook};
     use gateway::file::{Gateway, GatewayRoute, Upstream};
 
     #[test]
@@ -184,7 +186,9 @@ mod tests {
         let reading = read::read(&uncommented.join("\n"));
 
         assert_eq!(reading.problems, []);
-        let Destination::Webhook(shown) = &reading.file.destinations["billing"];
+        let Destination::Webhook(shown) = &reading.file.destinations["billing"] else {
+            panic!("billing is a webhook");
+        };
         let defaults = Webhook {
             url: shown.url.clone(),
             secrets: shown.secrets.clone(),
@@ -192,6 +196,17 @@ mod tests {
             extra_ca: shown.extra_ca.clone(),
             headers: shown.headers.clone(),
             ..Webhook::default()
+        };
+        assert_eq!(*shown, defaults);
+        let Destination::Redis(shown) = &reading.file.destinations["search"] else {
+            panic!("search is a stream");
+        };
+        let defaults = Redis {
+            url: shown.url.clone(),
+            password: shown.password.clone(),
+            stream: shown.stream.clone(),
+            connect_timeout: shown.connect_timeout,
+            ..Redis::default()
         };
         assert_eq!(*shown, defaults);
         assert_eq!(reading.file.routes.len(), 1);
@@ -222,9 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_gateway_is_shown_in_the_default_file() {
+    fn every_key_of_a_gateway_or_a_stream_is_shown_in_the_default_file() {
         let shown = |key: &str| DEFAULT_FILE.contains(&format!("\n#{key} = "));
         for keys in [
+            read::fields_of::<Redis>(),
             read::fields_of::<Gateway>(),
             read::fields_of::<GatewayRoute>(),
             read::fields_of::<Upstream>(),

@@ -178,25 +178,23 @@ impl<'i> Reader<'i> {
                 .get_ref()
                 .get("type")
                 .and_then(|kind| kind.get_ref().as_str());
-            match kind {
-                Some("webhook") => {
-                    let webhook = self.section(&path, &shown, value);
-                    self.out
-                        .file
-                        .destinations
-                        .insert(name, Destination::Webhook(webhook));
-                }
+            let destination = match kind {
+                Some("webhook") => Destination::Webhook(self.section(&path, &shown, value)),
+                Some("redis") => Destination::Redis(self.section(&path, &shown, value)),
                 Some(other) => {
                     let hint = hint(other, Destination::TYPES);
                     let known = Destination::TYPES.join(", ");
                     let text = format!("unknown type `{other}` in {shown}{hint} (known: {known})");
                     self.problem(Some(value.span()), &text);
+                    continue;
                 }
                 None => {
                     let text = format!("{shown} needs a type, such as type = \"webhook\"");
                     self.problem(Some(key.span()), &text);
+                    continue;
                 }
-            }
+            };
+            self.out.file.destinations.insert(name, destination);
         }
     }
 
@@ -372,6 +370,26 @@ x-team = 7
             "11: `on-park` in [destination.billing]: ",
             "14: `headers` in [destination.billing]: ",
             "16: unknown section `servr`; did you mean `server`?",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found} should be {expected}");
+        }
+    }
+
+    #[test]
+    fn mistakes_in_a_stream_are_reported_with_their_lines() {
+        let found = problems(
+            "[destination.a]\ntype = \"redis\"\nstraem = \"s\"\nmax-payload = \"1 mile\"\n\
+             max-batch = -1\nsecrets = []\n[destination.b]\ntype = \"reddis\"\n",
+        );
+
+        let expected = [
+            "3: unknown key `straem` in [destination.a]; did you mean `stream`?",
+            "4: `max-payload` in [destination.a]: ",
+            "5: `max-batch` in [destination.a]: ",
+            "6: unknown key `secrets` in [destination.a]",
+            "7: unknown type `reddis` in [destination.b]; did you mean `redis`?",
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (found, expected) in found.iter().zip(expected) {

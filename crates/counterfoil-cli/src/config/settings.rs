@@ -19,6 +19,7 @@ use super::file::{Destination, File, Relay};
 use super::gateway::{self, Gateway};
 use super::nearest::hint;
 use super::read::{Lines, Problem};
+use super::redis;
 use super::value::{Pointed, shown};
 use super::webhook;
 
@@ -256,10 +257,11 @@ fn queues(file: &File, lease: Duration, judge: &mut Judge<'_>) -> Vec<QueueSpec>
             judge.refuse(&path, text);
             continue;
         }
-        let Destination::Webhook(section) = destination;
-        let Some(queue) = webhook::queue(name, section, judge) else {
-            continue;
+        let queue = match destination {
+            Destination::Webhook(section) => webhook::queue(name, section, judge),
+            Destination::Redis(section) => redis::queue(name, section, judge),
         };
+        let Some(queue) = queue else { continue };
         let attempt = queue.destination.capabilities().timeout;
         if let Some(attempt) = attempt.filter(|attempt| *attempt >= lease) {
             let text = format!(

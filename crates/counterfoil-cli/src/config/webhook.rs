@@ -1,14 +1,13 @@
 //! `[destination.NAME]` with `type = "webhook"`: from the file to a queue that can be served.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
-use counterfoil_core::policy::backoff::{Backoff, BackoffError};
-use counterfoil_engine::{OnPark, QueueSpec};
+use counterfoil_engine::QueueSpec;
 use counterfoil_webhook::{Secret, Settings, SettingsError, WebhookDestination};
 
 use super::figures::Figures;
 use super::file;
+use super::queue::Keys;
 use super::settings::Judge;
 
 /// The queue of this destination, unless something is wrong with it.
@@ -18,51 +17,28 @@ pub(super) fn queue(
     judge: &mut Judge<'_>,
 ) -> Option<QueueSpec> {
     // Both are asked, so that what is wrong with one does not hide the other.
-    let backoff = backoff(name, section, judge);
-    let figures = Figures {
-        failures: section.breaker_failures,
-        ratio: section.breaker_ratio,
-        min_calls: section.breaker_min_calls,
-        open: section.breaker_open.0,
-        open_cap: section.breaker_open_cap.0,
-        retry_ratio: section.retry_ratio,
-        retry_floor: section.retry_floor,
-        retry_cap: section.retry_cap,
-    };
-    let mut wrong = |key: &str, error: &dyn Display| wrong(name, key, error, judge);
-    let breaker = figures.breaker(QueueSpec::BREAKER, &mut wrong);
-    let budget = figures.budget(QueueSpec::BUDGET, &mut wrong);
+    let policies = keys(section).judge(name, judge);
     let destination = destination(name, section, judge);
-    Some(QueueSpec {
-        backoff: backoff?,
-        breaker: breaker?,
-        budget: budget?,
-        on_park: match section.on_park {
-            file::OnPark::Hold => OnPark::Hold,
-            file::OnPark::Skip => OnPark::Skip,
+    Some(policies?.queue(name, Arc::new(destination?)))
+}
+
+fn keys(section: &file::Webhook) -> Keys {
+    Keys {
+        on_park: section.on_park,
+        max_attempts: section.max_attempts,
+        backoff_base: section.backoff_base,
+        backoff_cap: section.backoff_cap,
+        figures: Figures {
+            failures: section.breaker_failures,
+            ratio: section.breaker_ratio,
+            min_calls: section.breaker_min_calls,
+            open: section.breaker_open.0,
+            open_cap: section.breaker_open_cap.0,
+            retry_ratio: section.retry_ratio,
+            retry_floor: section.retry_floor,
+            retry_cap: section.retry_cap,
         },
-        ..QueueSpec::new(name, Arc::new(destination?))
-    })
-}
-
-fn backoff(name: &str, section: &file::Webhook, judge: &mut Judge<'_>) -> Option<Backoff> {
-    let (base, cap) = (section.backoff_base.0, section.backoff_cap.0);
-    let error = match Backoff::new(base, cap, section.max_attempts) {
-        Ok(backoff) => return Some(backoff),
-        Err(error) => error,
-    };
-    let key = match error {
-        BackoffError::ZeroBase | BackoffError::BadList => "backoff-base",
-        BackoffError::CapBelowBase { .. } => "backoff-cap",
-        BackoffError::NoAttempts => "max-attempts",
-    };
-    wrong(name, key, &error, judge);
-    None
-}
-
-fn wrong(name: &str, key: &str, error: &dyn Display, judge: &mut Judge<'_>) {
-    let path = format!("destination.{name}.{key}");
-    judge.refuse(&path, format!("`{key}` in [destination.{name}]: {error}"));
+    }
 }
 
 fn destination(

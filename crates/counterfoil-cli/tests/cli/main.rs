@@ -29,6 +29,8 @@ mod policies;
 mod receiver;
 mod standstill;
 mod stopping;
+#[cfg(feature = "redis")]
+mod streams;
 mod upstream;
 
 /// One test for each database.

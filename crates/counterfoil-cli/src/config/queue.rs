@@ -1,0 +1,85 @@
+//! The keys that every kind of destination has: what happens to its messages when it fails.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use counterfoil_core::Destination;
+use counterfoil_core::policy::backoff::{Backoff, BackoffError};
+use counterfoil_core::policy::{breaker, budget};
+use counterfoil_engine::{OnPark, QueueSpec};
+
+use super::figures::Figures;
+use super::file;
+use super::settings::Judge;
+use super::value::Span;
+
+/// What stands in the file.
+pub(super) struct Keys {
+    pub(super) on_park: file::OnPark,
+    pub(super) max_attempts: u32,
+    pub(super) backoff_base: Span,
+    pub(super) backoff_cap: Span,
+    pub(super) figures: Figures,
+}
+
+/// How the messages of a queue are treated.
+pub(super) struct Policies {
+    backoff: Backoff,
+    breaker: breaker::Settings,
+    budget: budget::Limits,
+    on_park: OnPark,
+}
+
+impl Keys {
+    /// The policies of this destination, unless something is wrong with them.
+    pub(super) fn judge(&self, name: &str, judge: &mut Judge<'_>) -> Option<Policies> {
+        // All are asked, so that what is wrong with one does not hide the others.
+        let mut wrong = |key: &str, error: &dyn Display| wrong(name, key, error, judge);
+        let backoff = self.backoff(&mut wrong);
+        let breaker = self.figures.breaker(QueueSpec::BREAKER, &mut wrong);
+        let budget = self.figures.budget(QueueSpec::BUDGET, &mut wrong);
+        Some(Policies {
+            backoff: backoff?,
+            breaker: breaker?,
+            budget: budget?,
+            on_park: match self.on_park {
+                file::OnPark::Hold => OnPark::Hold,
+                file::OnPark::Skip => OnPark::Skip,
+            },
+        })
+    }
+
+    fn backoff(&self, wrong: super::figures::Wrong<'_>) -> Option<Backoff> {
+        let (base, cap) = (self.backoff_base.0, self.backoff_cap.0);
+        let error = match Backoff::new(base, cap, self.max_attempts) {
+            Ok(backoff) => return Some(backoff),
+            Err(error) => error,
+        };
+        let key = match error {
+            BackoffError::ZeroBase | BackoffError::BadList => "backoff-base",
+            BackoffError::CapBelowBase { .. } => "backoff-cap",
+            BackoffError::NoAttempts => "max-attempts",
+        };
+        wrong(key, &error);
+        None
+    }
+}
+
+impl Policies {
+    /// The queue of this destination.
+    pub(super) fn queue(self, name: &str, destination: Arc<dyn Destination>) -> QueueSpec {
+        QueueSpec {
+            backoff: self.backoff,
+            breaker: self.breaker,
+            budget: self.budget,
+            on_park: self.on_park,
+            ..QueueSpec::new(name, destination)
+        }
+    }
+}
+
+/// Something is wrong with a key of this destination.
+pub(super) fn wrong(name: &str, key: &str, error: &dyn Display, judge: &mut Judge<'_>) {
+    let path = format!("destination.{name}.{key}");
+    judge.refuse(&path, format!("`{key}` in [destination.{name}]: {error}"));
+}
