@@ -6,12 +6,14 @@ use counterfoil_testkit::server::PrivateRedis;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::home::{Home, until};
+use crate::home::{Home, Served, until};
 use crate::on_every_database;
 
 on_every_database!(
     messages_reach_their_stream_once_and_in_order,
     messages_wait_for_a_redis_that_is_gone,
+    a_redis_that_hangs_loses_nothing_and_keeps_the_order,
+    what_a_dying_redis_did_not_confirm_is_sent_again,
     what_is_too_large_is_parked_and_the_rest_goes_on,
     wrong_credentials_pause_the_queue_and_park_nothing,
 );
@@ -21,6 +23,10 @@ struct Streams {
     redis: PrivateRedis,
     runtime: Runtime,
 }
+
+/// Does not wait long, and comes back soon.
+const HASTY: &str = "timeout = \"1s\"\nconnect-timeout = \"500ms\"\nmax-batch = 3\n\
+                     backoff-base = \"20ms\"\nbackoff-cap = \"1s\"\nmax-attempts = 1000";
 
 type Entry = BTreeMap<String, String>;
 
@@ -66,6 +72,15 @@ fn counts(home: &Home) -> Value {
 fn drained(home: &Home) {
     until("an empty outbox", || {
         (counts(home)["pending"] == 0).then_some(())
+    });
+}
+
+/// Waits until something was not delivered.
+fn until_it_fails(served: &Served) {
+    until("a failure", || {
+        let metrics = served.get("/metrics").body;
+        let failed = ["outcome=\"retry\"", "outcome=\"unavailable\""];
+        failed.iter().any(|f| metrics.contains(f)).then_some(())
     });
 }
 
@@ -115,11 +130,7 @@ fn messages_wait_for_a_redis_that_is_gone(home: &Home) {
     let posted = served
         .post(json!({ "messages": list }).to_string())
         .stored();
-    until("the breaker", || {
-        let metrics = served.get("/metrics").body;
-        let failed = "outcome=\"unavailable\"";
-        metrics.contains(failed).then_some(())
-    });
+    until_it_fails(&served);
     assert_eq!(counts(home)["pending"], 20);
 
     streams.runtime.block_on(streams.redis.restart());
@@ -129,6 +140,77 @@ fn messages_wait_for_a_redis_that_is_gone(home: &Home) {
     assert_eq!(entries.len(), posted.len());
     assert!(entries.iter().all(|e| e["ce_attempt"] == "1"));
     assert_eq!(counts(home)["parked"], 0);
+    served.stop();
+}
+
+fn a_redis_that_hangs_loses_nothing_and_keeps_the_order(home: &Home) {
+    let Some(streams) = Streams::start(home, HASTY) else {
+        return;
+    };
+    let served = home.serve();
+    let list = |from: u32| -> Vec<Value> {
+        let numbers = from..from + 500;
+        numbers.map(|n| order(n % 20, n / 20)).collect()
+    };
+
+    let mut posted = served
+        .post(json!({ "messages": list(0) }).to_string())
+        .stored();
+    until("the first entry", || {
+        (!streams.entries("events:order").is_empty()).then_some(())
+    });
+    streams.runtime.block_on(streams.redis.pause());
+    let more = json!({ "messages": list(500) }).to_string();
+    posted.extend(served.post(more).stored());
+    until_it_fails(&served);
+    streams.redis.resume();
+    drained(home);
+
+    // Copies have the id of an entry before them.
+    let mut seen = BTreeMap::new();
+    for entry in streams.entries("events:order") {
+        let versions = seen.entry(entry["ce_subject"].clone());
+        let versions: &mut Vec<u32> = versions.or_default();
+        let version = entry["ce_aggregateversion"].parse().unwrap();
+        if !versions.contains(&version) {
+            versions.push(version);
+        }
+    }
+    assert_eq!(seen.len(), 20);
+    for (aggregate, versions) in seen {
+        assert_eq!(versions, (0..50).collect::<Vec<u32>>(), "{aggregate}");
+    }
+    assert_eq!(posted.len(), 1_000);
+    assert_eq!(counts(home)["parked"], 0);
+    served.stop();
+}
+
+fn what_a_dying_redis_did_not_confirm_is_sent_again(home: &Home) {
+    let Some(mut streams) = Streams::start(home, HASTY) else {
+        return;
+    };
+    let served = home.serve();
+    served.post(order(0, 0).to_string());
+    drained(home);
+
+    // With a connection that was good a moment ago, the first batches are sent and not answered.
+    streams.runtime.block_on(streams.redis.pause());
+    let list: Vec<Value> = (0..20).map(|n| order(n, 1)).collect();
+    let posted = served
+        .post(json!({ "messages": list }).to_string())
+        .stored();
+    until_it_fails(&served);
+    // What was sent is gone with it, and so is the first message, which was confirmed.
+    streams.runtime.block_on(streams.redis.restart());
+    drained(home);
+
+    let entries = streams.entries("events:order");
+    let mut ids: Vec<&str> = entries.iter().map(|e| e["ce_id"].as_str()).collect();
+    let mut expected: Vec<&str> = posted.iter().map(|(id, _)| id.as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    expected.sort_unstable();
+    assert_eq!(ids, expected);
     served.stop();
 }
 
