@@ -23,8 +23,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 
+use super::hands;
 use super::wire::{Line, Wire};
 
 /// The largest head of an answer.
@@ -41,6 +43,10 @@ pub(super) struct Connection {
     motor: Motor,
     /// What was sent.
     pub(super) line: Arc<Line>,
+    /// The thread on which it was opened.
+    pub(super) home: usize,
+    /// To be open.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// What moves a connection on.
@@ -58,7 +64,10 @@ enum Motor {
 
 impl Connection {
     /// A new connection over this stream.
-    pub(super) async fn open(stream: TcpStream) -> io::Result<Self> {
+    pub(super) async fn open(
+        stream: TcpStream,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> io::Result<Self> {
         let (line, wire) = Wire::new(stream);
         let (sender, inner) = http1::Builder::new()
             .max_buf_size(HEAD_BYTES)
@@ -74,6 +83,8 @@ impl Connection {
                 relay,
             },
             line,
+            home: hands::mine(),
+            _permit: permit,
         })
     }
 

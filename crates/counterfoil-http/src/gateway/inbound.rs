@@ -29,6 +29,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::desk::{Gateway, body};
 use super::framing::{Framing, Verdicts};
+use super::hands::Place;
 use super::patient::{PATIENCE, Patient};
 use super::reader::watched;
 use super::silence::Silence;
@@ -63,8 +64,18 @@ pub async fn serve(
             accepted = accept(&listener, &room) => accepted,
             () = &mut stop => break,
         };
-        let Some((stream, peer, place)) = accepted else {
+        let Some((stream, peer, permit)) = accepted else {
             continue;
+        };
+        let place = Place::next();
+        // Sockets and timers belong to the thread that serves the caller.
+        let _inside = place.runtime().enter();
+        let stream = match stream.into_std().and_then(TcpStream::from_std) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "cannot serve a connection");
+                continue;
+            }
         };
         let verdicts = Verdicts::default();
         let io = TokioIo::new(Caller::new(stream, verdicts.clone()));
@@ -87,7 +98,7 @@ pub async fn serve(
             if let Err(error) = connection.await {
                 tracing::debug!(error, "a caller's connection ended badly");
             }
-            drop(place);
+            drop((permit, place));
         });
     }
     drop(listener);

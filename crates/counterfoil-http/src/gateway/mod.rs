@@ -33,6 +33,7 @@ mod degraded;
 mod desk;
 mod forward;
 mod framing;
+mod hands;
 mod headers;
 mod inbound;
 mod lent;

@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::connection::Connection;
+use super::hands;
 
 /// A connection that has waited for longer is not used: many services close them after 5 s, and
 /// may do so at this very moment.
@@ -102,8 +103,11 @@ pub struct Upstream {
     port: u16,
     authority: HeaderValue,
     settings: UpstreamSettings,
-    idle: Mutex<Idle>,
+    /// For each thread of the gateway.
+    idle: Box<[Mutex<Idle>]>,
     room: Arc<Semaphore>,
+    /// One for each connection that may still be opened.
+    open: Arc<Semaphore>,
 }
 
 /// Connections that wait.
@@ -145,16 +149,16 @@ impl Upstream {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
+        let most = settings.connections.min(Semaphore::MAX_PERMITS);
         Ok(Self {
             name: name.to_owned(),
             // Names are looked up without the brackets that a URL needs.
             host: host.trim_matches(['[', ']']).to_owned(),
             port: parsed.port().unwrap_or(80),
             authority: HeaderValue::from_str(&authority).map_err(|_| wrong())?,
-            idle: Mutex::default(),
-            room: Arc::new(Semaphore::new(
-                settings.connections.min(Semaphore::MAX_PERMITS),
-            )),
+            idle: (0..hands::numbers()).map(|_| Mutex::default()).collect(),
+            room: Arc::new(Semaphore::new(most)),
+            open: Arc::new(Semaphore::new(most)),
             settings,
         })
     }
@@ -186,10 +190,20 @@ impl Upstream {
         place.ok()?.ok()
     }
 
-    /// A connection that waits and that nobody has closed.
+    /// A connection that waits and that nobody has closed. One of another thread is taken only when
+    /// no more may be open.
     pub(super) fn waiting(&self) -> Option<Connection> {
+        let (mine, all) = (hands::mine(), self.idle.len());
+        let here = self.waiting_at(mine);
+        if here.is_some() || self.open.available_permits() > 0 {
+            return here;
+        }
+        (mine + 1..mine + all).find_map(|home| self.waiting_at(home % all))
+    }
+
+    fn waiting_at(&self, home: usize) -> Option<Connection> {
         loop {
-            let (since, connection) = self.idle().connections.pop_back()?;
+            let (since, connection) = self.idle(home).connections.pop_back()?;
             let fresh = since.elapsed() < IDLE;
             if fresh && connection.is_ready() && connection.line.is_quiet() {
                 return Some(connection);
@@ -204,7 +218,9 @@ impl Upstream {
             .await
             .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
         let _ = stream.set_nodelay(true);
-        Connection::open(stream).await
+        // Without a permit it is one too many for a moment: another one is about to wait or to end.
+        let open = Arc::clone(&self.open).try_acquire_owned().ok();
+        Connection::open(stream, open).await
     }
 
     /// Keeps a connection whose answer was read to its end, once it is ready for another request.
@@ -222,18 +238,19 @@ impl Upstream {
 
     fn lay_aside(self: &Arc<Self>, connection: Connection) {
         connection.rest();
-        let mut idle = self.idle();
+        let home = connection.home;
+        let mut idle = self.idle(home);
         if idle.connections.len() < IDLE_MOST {
             idle.connections.push_back((Instant::now(), connection));
         }
         if !std::mem::replace(&mut idle.tended, true) {
-            tokio::spawn(tend(Arc::downgrade(self)));
+            tokio::spawn(tend(Arc::downgrade(self), home));
         }
     }
 
     /// Closes connections that have waited for too long. Answers whether some are left.
-    fn close_stale(&self) -> bool {
-        let mut idle = self.idle();
+    fn close_stale(&self, home: usize) -> bool {
+        let mut idle = self.idle(home);
         let stale = |(since, _): &(Instant, Connection)| since.elapsed() >= IDLE;
         while idle.connections.front().is_some_and(stale) {
             idle.connections.pop_front();
@@ -242,20 +259,22 @@ impl Upstream {
         idle.tended
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self, home: usize) -> std::sync::MutexGuard<'_, Idle> {
+        self.idle[home]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Closes connections that wait for too long, until none is left: nobody else would notice that the
 /// service has closed them.
-async fn tend(upstream: Weak<Upstream>) {
+async fn tend(upstream: Weak<Upstream>, home: usize) {
     loop {
         tokio::time::sleep(IDLE / 2).await;
         let Some(upstream) = upstream.upgrade() else {
             return;
         };
-        if !upstream.close_stale() {
+        if !upstream.close_stale(home) {
             return;
         }
     }
@@ -305,8 +324,38 @@ mod tests {
         let closed = tokio::time::timeout(2 * IDLE, service.read_u8()).await;
 
         assert!(closed.unwrap().is_err());
-        assert!(upstream.idle().connections.is_empty());
+        assert!(upstream.idle(0).connections.is_empty());
         tokio::time::sleep(IDLE).await;
-        assert!(!upstream.idle().tended);
+        assert!(!upstream.idle(0).tended);
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_another_thread_is_taken_before_one_too_many_is_opened_and_goes_home_again()
+     {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let settings = UpstreamSettings {
+            connections: 1,
+            ..UpstreamSettings::default()
+        };
+        let upstream = Arc::new(Upstream::new("x", &url, settings).unwrap());
+        let elsewhere = hands::Place::next();
+        let opener = Arc::clone(&upstream);
+        let opened = elsewhere.runtime().spawn(async move {
+            let mut connection = opener.connect().await.unwrap();
+            connection.ready().await.unwrap();
+            opener.keep(connection);
+            hands::mine()
+        });
+        let home = opened.await.unwrap();
+        let (_service, _) = listener.accept().await.unwrap();
+
+        let connection = upstream.waiting().unwrap();
+        assert!(upstream.waiting().is_none());
+        upstream.keep(connection);
+
+        assert!(home > 0);
+        assert_eq!(upstream.idle(home).connections.len(), 1);
+        assert!(upstream.idle(0).connections.is_empty());
     }
 }
