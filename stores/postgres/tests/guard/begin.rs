@@ -173,7 +173,7 @@ fn old_settings_of_the_session_do_not_matter() {
         let settings = "%20-c%20standard_conforming_strings%3Doff%20-c%20bytea_output%3Descape\
                         %20-c%20timezone%3DAsia/Kathmandu%20-c%20datestyle%3DGerman";
         let guard = PostgresGuard::new(t.harness.pool(1, settings));
-        let mut tx = guard
+        let tx = guard
             .begin(&key("k"), Expect::Absent)
             .await
             .unwrap()
