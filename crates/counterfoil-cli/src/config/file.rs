@@ -14,7 +14,9 @@ use counterfoil_engine::QueueSpec;
 use counterfoil_engine::Settings as Engine;
 use serde::Deserialize;
 
+use super::figures::Figures;
 use super::gateway::file::{Gateway, GatewayRoute, Upstream};
+use super::queue::Keys;
 use super::value::{KeepSent, Pointed, Size, Span};
 
 /// The whole file.
@@ -161,166 +163,136 @@ pub(crate) enum OnPark {
     Skip,
 }
 
-/// `[destination.NAME]` with `type = "webhook"`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Webhook {
-    /// Always `webhook`.
-    pub(crate) r#type: String,
-    /// Where requests go.
-    pub(crate) url: Option<Pointed>,
-    /// Keys to sign with.
-    pub(crate) secrets: Vec<Pointed>,
-    /// Send without a signature.
-    pub(crate) unsigned: bool,
-    /// For a whole attempt.
-    pub(crate) timeout: Span,
-    /// For name, TCP and TLS; absent: 3 s, at most half of the timeout.
-    pub(crate) connect_timeout: Option<Span>,
-    /// Requests at one time.
-    pub(crate) concurrency: usize,
-    /// Bytes of an answer that are read.
-    pub(crate) max_response: usize,
-    /// Let requests go to private addresses.
-    pub(crate) allow_private: bool,
-    /// A file with certificates that are trusted besides the public ones.
-    pub(crate) extra_ca: Option<String>,
-    /// Sent with every request.
-    pub(crate) headers: BTreeMap<String, Pointed>,
-    /// What parking does to later messages of the aggregate.
-    pub(crate) on_park: OnPark,
-    /// Attempts after which a message is parked.
-    pub(crate) max_attempts: u32,
-    /// The longest wait after the first failure; doubles with each further one.
-    pub(crate) backoff_base: Span,
-    /// The longest wait of all.
-    pub(crate) backoff_cap: Span,
-    /// Failures in a row that open the breaker; zero: never for that.
-    pub(crate) breaker_failures: u32,
-    /// The share of failures that opens it.
-    pub(crate) breaker_ratio: f64,
-    /// With fewer calls the share says nothing.
-    pub(crate) breaker_min_calls: u32,
-    /// How long it is open before the first probe.
-    pub(crate) breaker_open: Span,
-    /// The longest time between two probes.
-    pub(crate) breaker_open_cap: Span,
-    /// Retries in a minute, for each delivery that succeeded.
-    pub(crate) retry_ratio: f64,
-    /// Retries in a minute without any success.
-    pub(crate) retry_floor: u64,
-    /// The most retries in a minute.
-    pub(crate) retry_cap: u64,
-}
-
-impl Default for Webhook {
-    fn default() -> Self {
-        let backoff = Backoff::DEFAULT;
-        let (breaker, budget) = (QueueSpec::BREAKER, QueueSpec::BUDGET);
-        Self {
-            r#type: "webhook".into(),
-            url: None,
-            secrets: Vec::new(),
-            unsigned: false,
-            timeout: Span(std::time::Duration::from_secs(10)),
-            connect_timeout: None,
-            concurrency: 16,
-            max_response: 64 * 1024,
-            allow_private: false,
-            extra_ca: None,
-            headers: BTreeMap::new(),
-            on_park: OnPark::Hold,
-            max_attempts: backoff.max_attempts(),
-            // The ceiling after one failure is the base, after very many it is the cap.
-            backoff_base: Span(backoff.ceiling(1)),
-            backoff_cap: Span(backoff.ceiling(u32::MAX)),
-            breaker_failures: breaker.consecutive.unwrap_or(0),
-            breaker_ratio: breaker.failure_ratio.as_f64(),
-            breaker_min_calls: breaker.min_calls,
-            breaker_open: Span(breaker.open_for),
-            breaker_open_cap: Span(breaker.open_cap),
-            retry_ratio: budget.ratio.as_f64(),
-            retry_floor: budget.floor,
-            retry_cap: budget.cap,
+/// A kind of destination: its own keys, and those that all kinds have.
+macro_rules! destination {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, {
+        $($(#[$about:meta])* $key:ident: $type:ty = $default:expr,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Deserialize)]
+        #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+        pub(crate) struct $name {
+            /// Always the same.
+            pub(crate) r#type: String,
+            $($(#[$about])* pub(crate) $key: $type,)*
+            /// What parking does to later messages of the aggregate.
+            pub(crate) on_park: OnPark,
+            /// Attempts after which a message is parked.
+            pub(crate) max_attempts: u32,
+            /// The longest wait after the first failure; doubles with each further one.
+            pub(crate) backoff_base: Span,
+            /// The longest wait of all.
+            pub(crate) backoff_cap: Span,
+            /// Failures in a row that open the breaker; zero: never for that.
+            pub(crate) breaker_failures: u32,
+            /// The share of failures that opens it.
+            pub(crate) breaker_ratio: f64,
+            /// With fewer calls the share says nothing.
+            pub(crate) breaker_min_calls: u32,
+            /// How long it is open before the first probe.
+            pub(crate) breaker_open: Span,
+            /// The longest time between two probes.
+            pub(crate) breaker_open_cap: Span,
+            /// Retries in a minute, for each delivery that succeeded.
+            pub(crate) retry_ratio: f64,
+            /// Retries in a minute without any success.
+            pub(crate) retry_floor: u64,
+            /// The most retries in a minute.
+            pub(crate) retry_cap: u64,
         }
-    }
-}
 
-/// `[destination.NAME]` with `type = "redis"`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Redis {
-    /// Always `redis`.
-    pub(crate) r#type: String,
-    /// Where Redis is.
-    pub(crate) url: Option<Pointed>,
-    /// To log in with, when it does not stand in the URL.
-    pub(crate) password: Option<Pointed>,
-    /// The name of the stream, perhaps with placeholders.
-    pub(crate) stream: Option<String>,
-    /// Where messages say that they come from.
-    pub(crate) source: String,
-    /// For a whole batch.
-    pub(crate) timeout: Span,
-    /// For name, TCP and login; absent: 3 s, at most half of the timeout.
-    pub(crate) connect_timeout: Option<Span>,
-    /// Messages in one call.
-    pub(crate) max_batch: usize,
-    /// Larger payloads are parked.
-    pub(crate) max_payload: Size,
-    /// What parking does to later messages of the aggregate.
-    pub(crate) on_park: OnPark,
-    /// Attempts after which a message is parked.
-    pub(crate) max_attempts: u32,
-    /// The longest wait after the first failure; doubles with each further one.
-    pub(crate) backoff_base: Span,
-    /// The longest wait of all.
-    pub(crate) backoff_cap: Span,
-    /// Failures in a row that open the breaker; zero: never for that.
-    pub(crate) breaker_failures: u32,
-    /// The share of failures that opens it.
-    pub(crate) breaker_ratio: f64,
-    /// With fewer calls the share says nothing.
-    pub(crate) breaker_min_calls: u32,
-    /// How long it is open before the first probe.
-    pub(crate) breaker_open: Span,
-    /// The longest time between two probes.
-    pub(crate) breaker_open_cap: Span,
-    /// Retries in a minute, for each delivery that succeeded.
-    pub(crate) retry_ratio: f64,
-    /// Retries in a minute without any success.
-    pub(crate) retry_floor: u64,
-    /// The most retries in a minute.
-    pub(crate) retry_cap: u64,
-}
-
-impl Default for Redis {
-    fn default() -> Self {
-        let backoff = Backoff::DEFAULT;
-        let (breaker, budget) = (QueueSpec::BREAKER, QueueSpec::BUDGET);
-        Self {
-            r#type: "redis".into(),
-            url: None,
-            password: None,
-            stream: None,
-            source: Source::default().to_string(),
-            timeout: Span(std::time::Duration::from_secs(10)),
-            connect_timeout: None,
-            max_batch: 500,
-            max_payload: Size(MAX_PAYLOAD),
-            on_park: OnPark::Hold,
-            max_attempts: backoff.max_attempts(),
-            // The ceiling after one failure is the base, after very many it is the cap.
-            backoff_base: Span(backoff.ceiling(1)),
-            backoff_cap: Span(backoff.ceiling(u32::MAX)),
-            breaker_failures: breaker.consecutive.unwrap_or(0),
-            breaker_ratio: breaker.failure_ratio.as_f64(),
-            breaker_min_calls: breaker.min_calls,
-            breaker_open: Span(breaker.open_for),
-            breaker_open_cap: Span(breaker.open_cap),
-            retry_ratio: budget.ratio.as_f64(),
-            retry_floor: budget.floor,
-            retry_cap: budget.cap,
+        impl Default for $name {
+            fn default() -> Self {
+                let backoff = Backoff::DEFAULT;
+                let (breaker, budget) = (QueueSpec::BREAKER, QueueSpec::BUDGET);
+                Self {
+                    r#type: $kind.into(),
+                    $($key: $default,)*
+                    on_park: OnPark::Hold,
+                    max_attempts: backoff.max_attempts(),
+                    // The ceiling after one failure is the base, after very many it is the cap.
+                    backoff_base: Span(backoff.ceiling(1)),
+                    backoff_cap: Span(backoff.ceiling(u32::MAX)),
+                    breaker_failures: breaker.consecutive.unwrap_or(0),
+                    breaker_ratio: breaker.failure_ratio.as_f64(),
+                    breaker_min_calls: breaker.min_calls,
+                    breaker_open: Span(breaker.open_for),
+                    breaker_open_cap: Span(breaker.open_cap),
+                    retry_ratio: budget.ratio.as_f64(),
+                    retry_floor: budget.floor,
+                    retry_cap: budget.cap,
+                }
+            }
         }
-    }
+
+        impl $name {
+            /// The keys that all kinds have.
+            pub(super) fn keys(&self) -> Keys {
+                Keys {
+                    on_park: self.on_park,
+                    max_attempts: self.max_attempts,
+                    backoff_base: self.backoff_base,
+                    backoff_cap: self.backoff_cap,
+                    figures: Figures {
+                        failures: self.breaker_failures,
+                        ratio: self.breaker_ratio,
+                        min_calls: self.breaker_min_calls,
+                        open: self.breaker_open.0,
+                        open_cap: self.breaker_open_cap.0,
+                        retry_ratio: self.retry_ratio,
+                        retry_floor: self.retry_floor,
+                        retry_cap: self.retry_cap,
+                    },
+                }
+            }
+        }
+    };
 }
+
+destination!(
+    /// `[destination.NAME]` with `type = "webhook"`
+    Webhook, "webhook", {
+        /// Where requests go.
+        url: Option<Pointed> = None,
+        /// Keys to sign with.
+        secrets: Vec<Pointed> = Vec::new(),
+        /// Send without a signature.
+        unsigned: bool = false,
+        /// For a whole attempt.
+        timeout: Span = Span(std::time::Duration::from_secs(10)),
+        /// For name, TCP and TLS; absent: 3 s, at most half of the timeout.
+        connect_timeout: Option<Span> = None,
+        /// Requests at one time.
+        concurrency: usize = 16,
+        /// Bytes of an answer that are read.
+        max_response: usize = 64 * 1024,
+        /// Let requests go to private addresses.
+        allow_private: bool = false,
+        /// A file with certificates that are trusted besides the public ones.
+        extra_ca: Option<String> = None,
+        /// Sent with every request.
+        headers: BTreeMap<String, Pointed> = BTreeMap::new(),
+    }
+);
+
+destination!(
+    /// `[destination.NAME]` with `type = "redis"`
+    Redis, "redis", {
+        /// Where Redis is.
+        url: Option<Pointed> = None,
+        /// To log in with, when it does not stand in the URL.
+        password: Option<Pointed> = None,
+        /// The name of the stream, perhaps with placeholders.
+        stream: Option<String> = None,
+        /// Where messages say that they come from.
+        source: String = Source::default().to_string(),
+        /// For a whole batch.
+        timeout: Span = Span(std::time::Duration::from_secs(10)),
+        /// For name, TCP and login; absent: 3 s, at most half of the timeout.
+        connect_timeout: Option<Span> = None,
+        /// Messages in one call.
+        max_batch: usize = 500,
+        /// Larger payloads are parked.
+        max_payload: Size = Size(MAX_PAYLOAD),
+    }
+);

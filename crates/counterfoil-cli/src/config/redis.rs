@@ -5,36 +5,16 @@ use std::sync::Arc;
 use counterfoil_core::Destination;
 use counterfoil_engine::QueueSpec;
 
-use super::figures::Figures;
 use super::file;
-use super::queue::{Keys, wrong};
+use super::queue::wrong;
 use super::settings::Judge;
 
 /// The queue of this destination, unless something is wrong with it.
 pub(super) fn queue(name: &str, section: &file::Redis, judge: &mut Judge<'_>) -> Option<QueueSpec> {
     // Both are asked, so that what is wrong with one does not hide the other.
-    let policies = keys(section).judge(name, judge);
+    let policies = section.keys().judge(name, judge);
     let destination = destination(name, section, judge);
     Some(policies?.queue(name, destination?))
-}
-
-fn keys(section: &file::Redis) -> Keys {
-    Keys {
-        on_park: section.on_park,
-        max_attempts: section.max_attempts,
-        backoff_base: section.backoff_base,
-        backoff_cap: section.backoff_cap,
-        figures: Figures {
-            failures: section.breaker_failures,
-            ratio: section.breaker_ratio,
-            min_calls: section.breaker_min_calls,
-            open: section.breaker_open.0,
-            open_cap: section.breaker_open_cap.0,
-            retry_ratio: section.retry_ratio,
-            retry_floor: section.retry_floor,
-            retry_cap: section.retry_cap,
-        },
-    }
 }
 
 #[cfg(feature = "redis")]
