@@ -74,8 +74,8 @@ pub(crate) enum Consequence {
     Nothing,
     /// Somebody answers again.
     Available,
-    /// Nobody answers.
-    Unavailable,
+    /// Nobody answers, and this is why.
+    Unavailable(String),
     /// The destination refuses everything.
     Pause(String),
 }
@@ -287,17 +287,17 @@ impl Queue {
                 Consequence::Nothing
             }
             Outcome::Unavailable { error } if self.patience_over => {
-                self.retry(&delivery, Code::UNAVAILABLE, error, None, rng);
-                Consequence::Unavailable
+                self.retry(&delivery, Code::UNAVAILABLE, error.clone(), None, rng);
+                Consequence::Unavailable(error)
             }
-            Outcome::Unavailable { .. } => {
+            Outcome::Unavailable { error } => {
                 let ours = self.epoch(delivery.shard) == Some(delivery.epoch);
                 if ours && self.active().contains(delivery.shard) {
                     self.lanes.put_back(delivery);
                 } else {
                     self.leave_to_owner(&delivery);
                 }
-                Consequence::Unavailable
+                Consequence::Unavailable(error)
             }
             // `Outcome` may grow; what this program does not know it tries again.
             _ => {
@@ -319,11 +319,12 @@ impl Queue {
         if self.epoch(delivery.shard) == Some(delivery.epoch) {
             delivery.attempt = delivery.attempt.saturating_sub(1);
             let soon = Duration::from_millis(500);
-            self.lanes.retry(&delivery, soon, Code::UNAVAILABLE, error);
+            self.lanes
+                .retry(&delivery, soon, Code::UNAVAILABLE, error.clone());
         } else {
             self.leave_to_owner(&delivery);
         }
-        Consequence::Unavailable
+        Consequence::Unavailable(error)
     }
 
     /// It was not delivered, and the shard has had another owner since: the present one offers it.

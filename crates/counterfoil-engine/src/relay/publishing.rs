@@ -196,7 +196,7 @@ impl Relay {
                     }
                 });
             }
-            Consequence::Unavailable => {
+            Consequence::Unavailable(error) => {
                 let known = std::mem::replace(&mut queue.unavailable, true);
                 if known && !probe {
                     return;
@@ -205,6 +205,7 @@ impl Relay {
                     tracing::warn!(
                         queue = &*name,
                         destination = queue.spec.destination.describe(),
+                        error,
                         "nobody answers"
                     );
                 }
