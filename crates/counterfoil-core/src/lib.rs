@@ -12,6 +12,7 @@
 //! | [`code`] | the reasons that operators see |
 //! | [`policy`] | backoff |
 //! | [`destination`] | where deliveries go, and what may come back |
+//! | [`source`] | where messages come from, and how a reception ends |
 //! | [`store`] | the seam between engine and database |
 //! | [`desk`] | the seam between operators and database |
 //! | [`balance`] | who should own which shard |
@@ -34,6 +35,7 @@ pub mod policy;
 pub mod route;
 pub mod row;
 pub mod schema;
+pub mod source;
 pub mod span;
 pub mod store;
 

@@ -1,0 +1,1 @@
+//! Kafka: a queue whose destination, or a consumer whose source, is there.

@@ -1,0 +1,1 @@
+//! NATS JetStream: a queue whose destination, or a consumer whose source, is there.

@@ -1,0 +1,1 @@
+//! RabbitMQ: a queue whose destination, or a consumer whose source, is there.

@@ -1,0 +1,1 @@
+//! Amazon SQS: a queue whose destination, or a consumer whose source, is there.
