@@ -19,6 +19,7 @@
 //! | [`mark`] | how far a reader may skip ahead without losing or reordering anything |
 //! | [`schema`] | migrations, and which program may read which schema |
 //! | [`guard`] | request idempotency: keys, records, rules |
+//! | [`inbox`] | which message takes effect, and which waits, is a repeat, or came too late |
 //! | [`route`] | which destinations an event type goes to |
 //! | [`span`] | lengths of time as databases take them |
 
@@ -29,6 +30,7 @@ pub mod destination;
 pub mod envelope;
 pub mod explain;
 pub mod guard;
+pub mod inbox;
 pub mod mark;
 pub mod message;
 pub mod policy;

@@ -40,6 +40,12 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "guard steps",
         sql: include_str!("../migrations/0005_guard_steps.sql"),
     },
+    Migration {
+        version: 6,
+        oldest_reader: 1,
+        name: "inbox",
+        sql: include_str!("../migrations/0006_inbox.sql"),
+    },
 ];
 
 const TABLE: &str = "\

@@ -1,0 +1,220 @@
+//! The inbox: which message takes effect, and which waits, is a repeat, or came too late.
+//!
+//! # Promise
+//! One ledger row for each (consumer, key). It is inserted first, in the transaction of the
+//! business writes, and committed before the broker is told. Of two transactions with the same key
+//! one waits for the other, and then sees a repeat. Of two with the same aggregate one waits for the
+//! other, too: an aggregate is processed by one at a time, on however many machines.
+//!
+//! Dedup comes before the version: what was processed is acknowledged, however old it is. What was
+//! never processed and is older than something applied is a conflict.
+//!
+//! # What is put off
+//! What fails, and what comes behind it in its aggregate, becomes a row of the outbox in the queue
+//! [`queue_of`] the consumer. There the relay has it: retries with backoff, order, the limit, the
+//! parking lot and every tool of the operator are those of the outbox.
+//!
+//! The drivers implement three steps on the open transaction: admit, defer, finish.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::code::Code;
+use crate::message::{Aggregate, Message};
+
+/// Stands before the name of a consumer in the name of its queue.
+pub const QUEUE_PREFIX: &str = "inbox:";
+
+/// The queue in which what a consumer has put off waits.
+pub fn queue_of(consumer: &str) -> String {
+    format!("{QUEUE_PREFIX}{consumer}")
+}
+
+/// How a message comes to be processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// From the broker: a key that is in the ledger is a repeat, whatever became of it.
+    Arrival,
+    /// From the outbox, where it was put off: a key that waits is not a repeat, and the relay has
+    /// seen to the order.
+    Retry,
+}
+
+/// What is known of an aggregate, while its row is locked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lane {
+    /// The highest version that was applied.
+    pub applied: Option<i64>,
+    /// Something of this aggregate is put off, or is parked and holds: later ones wait behind it.
+    /// Always false in [`Mode::Retry`].
+    pub taken: bool,
+}
+
+/// What a store says of a batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// The keys whose ledger rows were written now: these are no repeats.
+    pub fresh: HashSet<String>,
+    /// The aggregates, all locked until the transaction ends.
+    pub lanes: HashMap<Aggregate, Lane>,
+}
+
+/// A message that is put off, as one row of the outbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deferred {
+    /// Its key in the ledger: the row there waits from now on.
+    pub key: String,
+    /// The row. Its queue is that of the consumer.
+    pub message: Message,
+    /// Waits behind an earlier one of its aggregate, instead of for a time.
+    pub held: bool,
+    /// From now, by the database's clock. Zero: it is due at once.
+    pub delay: Duration,
+    /// Failed attempts so far.
+    pub attempts: u32,
+    /// Why it is put off.
+    pub code: Option<Code>,
+    /// The error in words.
+    pub error: Option<String>,
+}
+
+/// What is to be done with one message of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It takes effect now.
+    Apply,
+    /// It was processed before, is waiting, or is parked: nothing is to be done.
+    Repeat,
+    /// Something earlier of its aggregate waits: it is stored behind that.
+    Behind,
+    /// Never processed, and older than this version, which was applied.
+    Stale(i64),
+}
+
+/// Judges the messages of a batch one after the other.
+///
+/// ```
+/// use counterfoil_core::inbox::{Admitted, Judge, Verdict};
+///
+/// let admitted = Admitted { fresh: ["a".to_owned()].into(), ..Admitted::default() };
+/// let mut judge = Judge::new(admitted);
+/// assert_eq!(judge.judge("a", None, None), Verdict::Apply);
+/// assert_eq!(judge.judge("a", None, None), Verdict::Repeat);
+/// ```
+#[derive(Debug)]
+pub struct Judge {
+    admitted: Admitted,
+}
+
+impl Judge {
+    /// On what the store has said.
+    pub fn new(admitted: Admitted) -> Self {
+        Self { admitted }
+    }
+
+    /// The next message of the batch. Whoever is told to apply or to store it behind does so, or
+    /// takes everything back: the next one of its aggregate is judged as if it were done.
+    pub fn judge(
+        &mut self,
+        key: &str,
+        aggregate: Option<&Aggregate>,
+        version: Option<i64>,
+    ) -> Verdict {
+        if !self.admitted.fresh.remove(key) {
+            return Verdict::Repeat;
+        }
+        let Some(lane) = aggregate.and_then(|a| self.admitted.lanes.get_mut(a)) else {
+            return Verdict::Apply;
+        };
+        match (version, lane.applied) {
+            // It will never be in order: nothing is gained by waiting.
+            (Some(version), Some(applied)) if version < applied => return Verdict::Stale(applied),
+            _ if lane.taken => return Verdict::Behind,
+            (Some(version), applied) => {
+                lane.applied = Some(applied.unwrap_or(version).max(version))
+            }
+            (None, _) => {}
+        }
+        Verdict::Apply
+    }
+
+    /// A message of this aggregate is put off after all: later ones wait behind it.
+    pub fn take(&mut self, aggregate: Option<&Aggregate>) {
+        if let Some(lane) = aggregate.and_then(|a| self.admitted.lanes.get_mut(a)) {
+            lane.taken = true;
+        }
+    }
+}
+
+/// The fast gate in front of the ledger. It saves work and decides nothing but "seen".
+///
+/// # Promise
+/// A key is noted after its transaction has committed, and not before. Whoever forgets, or does not
+/// answer, answers "not seen": the ledger decides.
+#[async_trait]
+pub trait Gate: Send + Sync + 'static {
+    /// Which of these were noted, in their order.
+    async fn seen(&self, consumer: &str, keys: &[&str]) -> Vec<bool>;
+
+    /// Notes that these are committed.
+    async fn note(&self, consumer: &str, keys: &[&str]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(fresh: &[&str], lane: Lane) -> (Judge, Aggregate) {
+        let order = Aggregate::new("order", 1);
+        let admitted = Admitted {
+            fresh: fresh.iter().map(|k| (*k).to_owned()).collect(),
+            lanes: [(order.clone(), lane)].into(),
+        };
+        (Judge::new(admitted), order)
+    }
+
+    #[test]
+    fn a_repeat_is_a_repeat_however_old_it_is() {
+        let lane = Lane {
+            applied: Some(9),
+            taken: true,
+        };
+        let (mut judge, order) = judge(&[], lane);
+
+        assert_eq!(judge.judge("a", Some(&order), Some(1)), Verdict::Repeat);
+    }
+
+    #[test]
+    fn versions_rise_within_a_batch_and_may_skip_and_tie() {
+        let (mut judge, order) = judge(&["a", "b", "c", "d"], Lane::default());
+
+        assert_eq!(judge.judge("a", Some(&order), Some(3)), Verdict::Apply);
+        assert_eq!(judge.judge("b", Some(&order), Some(7)), Verdict::Apply);
+        assert_eq!(judge.judge("c", Some(&order), Some(7)), Verdict::Apply);
+        assert_eq!(judge.judge("d", Some(&order), Some(6)), Verdict::Stale(7));
+    }
+
+    #[test]
+    fn what_is_put_off_lets_the_others_of_its_aggregate_wait() {
+        let (mut judge, order) = judge(&["a", "b", "c"], Lane::default());
+
+        assert_eq!(judge.judge("a", Some(&order), None), Verdict::Apply);
+        judge.take(Some(&order));
+
+        assert_eq!(judge.judge("b", Some(&order), Some(4)), Verdict::Behind);
+        assert_eq!(judge.judge("c", None, Some(4)), Verdict::Apply);
+    }
+
+    #[test]
+    fn a_conflict_does_not_wait() {
+        let lane = Lane {
+            applied: Some(5),
+            taken: true,
+        };
+        let (mut judge, order) = judge(&["a"], lane);
+
+        assert_eq!(judge.judge("a", Some(&order), Some(4)), Verdict::Stale(5));
+    }
+}
