@@ -14,6 +14,7 @@
 //! | [`suite`] | the cases |
 //! | [`gone`] | callers that go away in the middle |
 //! | [`guard`] | the same for the guard: harness, fixture and cases |
+//! | [`broker`] | the same for brokers: harness, fixture and cases |
 
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +23,7 @@
     reason = "this is test code: a surprise ends the test"
 )]
 
+pub mod broker;
 pub mod fixture;
 pub mod gone;
 pub mod guard;
