@@ -133,7 +133,7 @@ impl Judge {
             (Some(version), Some(applied)) if version < applied => return Verdict::Stale(applied),
             _ if lane.taken => return Verdict::Behind,
             (Some(version), applied) => {
-                lane.applied = Some(applied.unwrap_or(version).max(version))
+                lane.applied = Some(applied.unwrap_or(version).max(version));
             }
             (None, _) => {}
         }
