@@ -15,6 +15,7 @@ pub(crate) mod nginx;
 mod packages;
 mod port;
 mod postgres;
+mod rabbitmq;
 mod redis;
 
 use std::path::{Path, PathBuf};
@@ -27,7 +28,12 @@ use crate::stop::Stop;
 use daemon::Daemon;
 
 /// Every server there is, in the order in which they start.
-pub(crate) const ALL: &[Server] = &[postgres::SERVER, mariadb::SERVER, redis::SERVER];
+pub(crate) const ALL: &[Server] = &[
+    postgres::SERVER,
+    mariadb::SERVER,
+    redis::SERVER,
+    rabbitmq::SERVER,
+];
 
 /// One kind of server.
 #[derive(Debug)]
