@@ -20,6 +20,7 @@
 //! | [`schema`] | migrations, and which program may read which schema |
 //! | [`guard`] | request idempotency: keys, records, rules |
 //! | [`inbox`] | which message takes effect, and which waits, is a repeat, or came too late |
+//! | [`incoming`] | from what a broker handed out to what a consumer processes |
 //! | [`route`] | which destinations an event type goes to |
 //! | [`span`] | lengths of time as databases take them |
 
@@ -31,6 +32,7 @@ pub mod envelope;
 pub mod explain;
 pub mod guard;
 pub mod inbox;
+pub mod incoming;
 pub mod mark;
 pub mod message;
 pub mod policy;

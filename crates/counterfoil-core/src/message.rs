@@ -173,6 +173,11 @@ impl Headers {
         self.0.insert(name.to_ascii_lowercase(), value.into());
     }
 
+    /// Takes a header away.
+    pub fn remove(&mut self, name: &str) -> Option<String> {
+        self.0.remove(name)
+    }
+
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
