@@ -4,11 +4,13 @@
 //! A test never passes by not running: without its server it fails in CI, and elsewhere it says
 //! loudly that it was skipped and leaves a line in the list of skips.
 
+mod kafka;
 mod redis;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
+pub use kafka::{Certificate, PrivateKafka};
 pub use redis::PrivateRedis;
 
 /// The variable that names a PostgreSQL server.
@@ -17,6 +19,8 @@ pub const POSTGRES: &str = "COUNTERFOIL_TEST_POSTGRES_URL";
 pub const MYSQL: &str = "COUNTERFOIL_TEST_MYSQL_URL";
 /// The variable that names a Redis server.
 pub const REDIS: &str = "COUNTERFOIL_TEST_REDIS_URL";
+/// The variable that names a Kafka server.
+pub const KAFKA: &str = "COUNTERFOIL_TEST_KAFKA_URL";
 /// The variable that names the file to which skipped tests are appended.
 pub const SKIPS: &str = "COUNTERFOIL_TEST_SKIPS";
 
@@ -36,6 +40,14 @@ pub fn mysql() -> Option<String> {
 /// empties its Redis starts a [`PrivateRedis`].
 pub fn redis() -> Option<String> {
     address(REDIS, "Redis")
+}
+
+/// The URL of the Kafka server for tests. Absent: skip the test.
+///
+/// Others use it too: take topics and groups of your own. A test that stops or kills its Kafka
+/// starts a [`PrivateKafka`].
+pub fn kafka() -> Option<String> {
+    address(KAFKA, "Kafka")
 }
 
 /// The address of a server, from an environment variable. Absent: skip the test.

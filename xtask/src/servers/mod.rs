@@ -10,6 +10,7 @@
 
 mod account;
 mod daemon;
+mod kafka;
 mod mariadb;
 pub(crate) mod nginx;
 mod packages;
@@ -33,6 +34,7 @@ pub(crate) const ALL: &[Server] = &[
     mariadb::SERVER,
     redis::SERVER,
     rabbitmq::SERVER,
+    kafka::SERVER,
 ];
 
 /// One kind of server.

@@ -142,7 +142,7 @@ impl PrivateRedis {
     }
 }
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     std::iter::repeat_with(|| fastrand::u16(PORTS))
         .take(1_000)
         .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
