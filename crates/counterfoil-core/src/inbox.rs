@@ -16,13 +16,13 @@
 //!
 //! The drivers implement three steps on the open transaction: admit, defer, finish.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::code::Code;
-use crate::message::{Aggregate, Message};
+use crate::message::{Aggregate, Message, MessageError, check_name};
 
 /// Stands before the name of a consumer in the name of its queue.
 pub const QUEUE_PREFIX: &str = "inbox:";
@@ -148,6 +148,35 @@ impl Judge {
     }
 }
 
+/// Checks what a driver is about to store, before it stores anything.
+pub fn check_names(
+    consumer: &str,
+    keys: &[&str],
+    aggregates: &[&Aggregate],
+) -> Result<(), MessageError> {
+    check_name("consumer", &queue_of(consumer))?;
+    for key in keys {
+        check_name("key", key)?;
+    }
+    for aggregate in aggregates {
+        if !aggregate.kind.is_empty() {
+            check_name("aggregate type", &aggregate.kind)?;
+        }
+        check_name("aggregate id", &aggregate.id)?;
+    }
+    Ok(())
+}
+
+/// Each aggregate once, with the highest of its versions, in ascending order.
+pub fn highest<'a>(applied: &[(&'a Aggregate, i64)]) -> BTreeMap<&'a Aggregate, i64> {
+    let mut versions = BTreeMap::new();
+    for (aggregate, version) in applied {
+        let most = versions.entry(*aggregate).or_insert(*version);
+        *most = (*version).max(*most);
+    }
+    versions
+}
+
 /// The fast gate in front of the ledger. It saves work and decides nothing but "seen".
 ///
 /// # Promise
@@ -205,6 +234,32 @@ mod tests {
 
         assert_eq!(judge.judge("b", Some(&order), Some(4)), Verdict::Behind);
         assert_eq!(judge.judge("c", None, Some(4)), Verdict::Apply);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_stored_is_refused() {
+        let order = Aggregate::new("", "7 \u{1f4b6} ");
+        let long = "x".repeat(256);
+
+        assert!(check_names("stock", &["A ", "a", &long[..255]], &[&order]).is_ok());
+        assert!(check_names("stock", &[&long], &[]).is_err());
+        assert!(check_names("stock", &["a\0"], &[]).is_err());
+        assert!(check_names("stock", &[""], &[]).is_err());
+        assert!(check_names("stock", &[], &[&Aggregate::new("order", "")]).is_err());
+        // The name of its queue would be too long.
+        assert!(check_names(&long[..250], &[], &[]).is_err());
+    }
+
+    #[test]
+    fn of_several_versions_the_highest_counts() {
+        let (one, two) = (Aggregate::new("order", 1), Aggregate::new("order", 2));
+
+        let versions = highest(&[(&two, 4), (&one, 9), (&two, -4), (&one, 10)]);
+
+        assert_eq!(
+            versions.into_iter().collect::<Vec<_>>(),
+            [(&one, 10), (&two, 4)]
+        );
     }
 
     #[test]

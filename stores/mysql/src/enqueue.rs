@@ -71,21 +71,25 @@ pub(crate) async fn insert(connection: &mut MySqlConnection, messages: &[Message
     }
     let mut rest = messages;
     while !rest.is_empty() {
-        let (now, later) = rest.split_at(portion(rest));
+        let (now, later) = rest.split_at(portion(sizes(rest)));
         insert_some(connection, now).await?;
         rest = later;
     }
     Ok(())
 }
 
-/// How many of these go into one statement.
-fn portion(messages: &[Message]) -> usize {
+fn sizes(messages: &[Message]) -> impl Iterator<Item = usize> {
+    messages.iter().map(|m| m.payload.len())
+}
+
+/// How many of the contents of these sizes go into one statement.
+pub(crate) fn portion(sizes: impl Iterator<Item = usize>) -> usize {
     let mut bytes = 0;
-    let fits = |m: &&Message| {
-        bytes += m.payload.len();
+    let fits = |size: &usize| {
+        bytes += size;
         bytes <= BYTES
     };
-    let most = messages.iter().take(ROWS).take_while(fits).count().max(1);
+    let most = sizes.take(ROWS).take_while(fits).count().max(1);
     1 << most.ilog2()
 }
 
@@ -262,14 +266,13 @@ mod tests {
 
     #[test]
     fn a_statement_takes_a_power_of_two_up_to_a_megabyte() {
-        assert_eq!(portion(&vec![message(1); 250]), ROWS);
-        assert_eq!(portion(&vec![message(1); 63]), 32);
-        assert_eq!(portion(&vec![message(BYTES / 3); 4]), 2);
-        assert_eq!(
-            portion(&[message(2 * BYTES), message(1)]),
-            1,
-            "a large one goes alone"
-        );
+        let portion = |messages: Vec<Message>| portion(sizes(&messages));
+
+        assert_eq!(portion(vec![message(1); 250]), ROWS);
+        assert_eq!(portion(vec![message(1); 63]), 32);
+        assert_eq!(portion(vec![message(BYTES / 3); 4]), 2);
+        let large = vec![message(2 * BYTES), message(1)];
+        assert_eq!(portion(large), 1, "a large one goes alone");
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod classify;
 mod desk;
 mod enqueue;
 mod guard;
+pub mod inbox;
 mod lease;
 mod listing;
 mod migrate;

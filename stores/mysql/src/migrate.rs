@@ -40,6 +40,12 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "breakers",
         sql: include_str!("../migrations/0004_breakers.sql"),
     },
+    Migration {
+        version: 5,
+        oldest_reader: 1,
+        name: "inbox",
+        sql: include_str!("../migrations/0005_inbox.sql"),
+    },
 ];
 
 const TABLE: &str = "\

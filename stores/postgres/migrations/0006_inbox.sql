@@ -6,8 +6,10 @@ CREATE TABLE IF NOT EXISTS counterfoil_inbox (
     processed_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (consumer, key)
 );
--- Rows come in the order of time, so this one costs next to nothing.
-CREATE INDEX IF NOT EXISTS counterfoil_inbox_processed ON counterfoil_inbox USING brin (processed_at);
+-- Rows come in the order of time, so this one grows at its end and goes at its beginning. (Not brin: rows that fill the
+-- gaps which a purge left would make every range as wide as the table is old.)
+CREATE INDEX IF NOT EXISTS counterfoil_inbox_processed ON counterfoil_inbox (consumer, processed_at)
+    WHERE state = 'applied';
 
 -- Aggregates that consumers have seen: locked while one of their messages is processed.
 CREATE TABLE IF NOT EXISTS counterfoil_inbox_lanes (
@@ -15,8 +17,8 @@ CREATE TABLE IF NOT EXISTS counterfoil_inbox_lanes (
     kind     text   NOT NULL COLLATE "C",
     id       text   NOT NULL COLLATE "C",
     version  bigint,
-    -- A day and no time: an index on something that changes at every message would be expensive.
-    touched  date   NOT NULL DEFAULT current_date,
+    -- A day (UTC) and no time: an index on something that changes at every message would be expensive.
+    touched  date   NOT NULL DEFAULT (now() AT TIME ZONE 'UTC')::date,
     PRIMARY KEY (consumer, kind, id)
 ) WITH (fillfactor = 60);
-CREATE INDEX IF NOT EXISTS counterfoil_inbox_lanes_touched ON counterfoil_inbox_lanes (touched);
+CREATE INDEX IF NOT EXISTS counterfoil_inbox_lanes_touched ON counterfoil_inbox_lanes (consumer, touched);

@@ -1,19 +1,35 @@
 //! The inbox: three steps on the transaction of a consumer. See [`counterfoil_core::inbox`].
+//!
+//! The transaction is READ COMMITTED, as [`begin`] begins it: what others have put off must be seen
+//! as soon as they let an aggregate go.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use counterfoil_core::Code;
-use counterfoil_core::inbox::{Admitted, Deferred, Lane, Mode, queue_of};
+use counterfoil_core::inbox::{Admitted, Deferred, Lane, Mode, check_names, highest, queue_of};
 use counterfoil_core::message::{Aggregate, Payload};
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{Result, StoreError};
 use sqlx::{PgPool, Postgres, Row, Transaction};
 
 use crate::classify;
+use crate::relay::clean;
+
+/// Begins the transaction of a consumer, at READ COMMITTED.
+pub async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>> {
+    let pool = pool.clone();
+    // A task of its own: the driver does not roll back when its caller goes away in the middle.
+    let begun = tokio::spawn(async move {
+        pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED")
+            .await
+    });
+    let begun = begun.await.map_err(|e| StoreError::Database(e.into()))?;
+    begun.map_err(classify)
+}
 
 /// Writes the ledger rows and locks the aggregates. Keys and aggregates stand once each, in
-/// ascending order.
+/// ascending order. A name that cannot be stored is refused before anything is written.
 pub async fn admit(
     tx: &mut Transaction<'_, Postgres>,
     consumer: &str,
@@ -21,6 +37,7 @@ pub async fn admit(
     keys: &[&str],
     aggregates: &[&Aggregate],
 ) -> Result<Admitted> {
+    check_names(consumer, keys, aggregates)?;
     let sql = match mode {
         Mode::Arrival => include_str!("../sql/inbox/arrive.sql"),
         Mode::Retry => include_str!("../sql/inbox/retry.sql"),
@@ -74,6 +91,10 @@ async fn lanes(
             .await
             .map_err(classify)?;
         for n in taken {
+            if n == 0 {
+                let why = "the inbox needs the isolation READ COMMITTED";
+                return Err(StoreError::Doomed(why.into()));
+            }
             if let Some(lane) = place(aggregates, n).and_then(|a| found.get_mut(a)) {
                 lane.taken = true;
             }
@@ -166,7 +187,12 @@ pub async fn defer(
         .bind(deferred.iter().map(|d| millis(d.delay)).collect::<Vec<_>>())
         .bind(attempts)
         .bind(of(|d| d.code.as_ref().map(Code::as_str)))
-        .bind(of(|d| d.error.as_deref()))
+        .bind(
+            deferred
+                .iter()
+                .map(|d| d.error.as_deref().map(clean))
+                .collect::<Vec<_>>(),
+        )
         .execute(&mut **tx)
         .await
         .map_err(classify)?;
@@ -180,20 +206,23 @@ pub async fn finish(
     consumer: &str,
     applied: &[(&Aggregate, i64)],
 ) -> Result<()> {
-    if applied.is_empty() {
-        return crate::check_before_commit(tx).await;
-    }
-    let aggregates: Vec<&Aggregate> = applied.iter().map(|(a, _)| *a).collect();
+    let versions = highest(applied);
+    let aggregates: Vec<&Aggregate> = versions.keys().copied().collect();
     let (kinds, ids) = columns(&aggregates);
-    let done = sqlx::query(include_str!("../sql/inbox/finish.sql"))
+    let versions: Vec<i64> = versions.into_values().collect();
+    let (inside, noted): (bool, i64) = sqlx::query_as(include_str!("../sql/inbox/finish.sql"))
         .bind(consumer)
         .bind(kinds)
         .bind(ids)
-        .bind(applied.iter().map(|(_, v)| *v).collect::<Vec<_>>())
-        .execute(&mut **tx)
+        .bind(versions)
+        .fetch_one(&mut **tx)
         .await
         .map_err(classify)?;
-    exactly(done.rows_affected(), applied.len())
+    if !inside {
+        let why = "it was ended by somebody else: by a statement that commits or rolls back";
+        return Err(StoreError::Doomed(why.into()));
+    }
+    exactly(noted.cast_unsigned(), aggregates.len())
 }
 
 /// Whether an operator has redriven this row although it was parked for this reason.

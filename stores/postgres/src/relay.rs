@@ -585,7 +585,7 @@ async fn reroute(tx: &mut Transaction<'_, Postgres>, s: &Settlement) -> Result<(
 }
 
 /// PostgreSQL has no NUL in texts, and an error message may hold anything.
-fn clean(error: &str) -> String {
+pub(crate) fn clean(error: &str) -> String {
     error.replace('\0', " ")
 }
 

@@ -23,10 +23,10 @@ use counterfoil_core::guard::{
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{Result, StoreError};
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqlitePool, SqliteRow};
-use sqlx::{AssertSqlSafe, Connection, Row, Transaction};
+use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use crate::rows::{count, moment};
-use crate::{check_before_commit, classify};
+use crate::{check_before_commit, classify, write};
 
 /// Records in a table of a SQLite database.
 #[derive(Clone)]
@@ -103,7 +103,7 @@ impl SqliteGuard {
         key: &Key,
         expect: Expect,
     ) -> Result<Option<Transaction<'static, Sqlite>>> {
-        let mut tx = self.write().await?;
+        let mut tx = write::begin(&self.pool).await?;
         if !self.claim(&mut tx, key, expect).await? {
             tx.rollback().await.map_err(classify)?;
             return Ok(None);
@@ -117,25 +117,6 @@ impl SqliteGuard {
             .await
             .map_err(classify)?;
         Ok(Some(tx))
-    }
-
-    /// Begins a transaction that holds the write lock.
-    ///
-    /// When SQLite has rolled back by itself and the transaction was dropped, the driver goes on
-    /// counting it, and no transaction begins on that connection any more. It is replaced.
-    async fn write(&self) -> Result<Transaction<'static, Sqlite>> {
-        for _ in 0..=self.pool.size() {
-            match self.pool.begin_with("BEGIN IMMEDIATE").await {
-                Err(sqlx::Error::InvalidSavePointStatement) => {}
-                other => return other.map_err(classify),
-            }
-            let connection = self.pool.acquire().await.map_err(classify)?;
-            if connection.is_in_transaction() {
-                connection.close().await.map_err(classify)?;
-            }
-        }
-        let why = "every connection of the pool is inside a transaction that SQLite has ended";
-        Err(StoreError::Busy(why.into()))
     }
 
     async fn claim(

@@ -25,6 +25,7 @@ mod classify;
 mod desk;
 mod enqueue;
 mod guard;
+pub mod inbox;
 mod locks;
 mod migrate;
 mod once;

@@ -217,6 +217,6 @@ pub(crate) fn array(numbers: impl Iterator<Item = i64>) -> String {
 }
 
 /// An error message may hold anything, and a text ends at NUL for some who read it.
-fn clean(error: &str) -> String {
+pub(crate) fn clean(error: &str) -> String {
     error.replace('\0', " ")
 }

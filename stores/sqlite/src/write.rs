@@ -10,11 +10,31 @@
 
 use std::ops::{Deref, DerefMut};
 
-use counterfoil_core::store::Result;
+use counterfoil_core::store::{Result, StoreError};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool};
+use sqlx::{Connection, Transaction};
 
 use crate::classify;
+
+/// Begins a transaction of the application that holds the write lock.
+///
+/// When SQLite has rolled back by itself and the transaction was dropped, the driver goes on
+/// counting it, and no transaction begins on that connection any more. It is replaced.
+pub(crate) async fn begin(pool: &SqlitePool) -> Result<Transaction<'static, Sqlite>> {
+    for _ in 0..=pool.size() {
+        match pool.begin_with("BEGIN IMMEDIATE").await {
+            Err(sqlx::Error::InvalidSavePointStatement) => {}
+            other => return other.map_err(classify),
+        }
+        let connection = pool.acquire().await.map_err(classify)?;
+        if connection.is_in_transaction() {
+            connection.close().await.map_err(classify)?;
+        }
+    }
+    let why = "every connection of the pool is inside a transaction that SQLite has ended";
+    Err(StoreError::Busy(why.into()))
+}
 
 pub(crate) struct WriteTx {
     connection: PoolConnection<Sqlite>,

@@ -1,4 +1,5 @@
 -- $1 queue, $2 kinds, $3 ids. Gives the places of those of which something is put off, or is parked and holds.
+-- Place 0 says that this transaction does not see what others have committed meanwhile.
 -- A statement of its own, after the locks: its snapshot has what others committed before they let the lanes go.
 WITH q AS MATERIALIZED (
     SELECT
@@ -21,3 +22,5 @@ WHERE (q.waiting IS NOT NULL OR q.blocked IS NOT NULL)
             WHERE left(p.queue, 255) = $1
               AND md5(octet_length(coalesce(p.aggregate_type, ''))::text || ':' || coalesce(p.aggregate_type, '') || p.aggregate_id) = md5(octet_length(u.kind)::text || ':' || u.kind || u.id)
               AND p.hold AND p.state IN ('pending', 'redriven')))
+UNION ALL
+SELECT 0 WHERE current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
