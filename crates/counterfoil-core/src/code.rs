@@ -47,6 +47,8 @@ codes! {
     ADDRESS_REFUSED,
     /// The message is larger than the destination takes.
     TOO_LARGE,
+    /// No handler of the consumer wants events of this type.
+    UNKNOWN_TYPE,
     /// A task handler answered that it failed.
     TASK_FAILED,
     /// A task handler ended with an error.

@@ -16,7 +16,7 @@
 //!
 //! The drivers implement three steps on the open transaction: admit, defer, finish.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -106,16 +106,20 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Judge {
     admitted: Admitted,
+    /// Aggregates whose version was told.
+    risen: BTreeSet<Aggregate>,
 }
 
 impl Judge {
     /// On what the store has said.
     pub fn new(admitted: Admitted) -> Self {
-        Self { admitted }
+        Self {
+            admitted,
+            risen: BTreeSet::new(),
+        }
     }
 
-    /// The next message of the batch. Whoever is told to apply or to store it behind does so, or
-    /// takes everything back: the next one of its aggregate is judged as if it were done.
+    /// The next message of the batch. What was done with those before it has been told.
     pub fn judge(
         &mut self,
         key: &str,
@@ -125,22 +129,35 @@ impl Judge {
         if !self.admitted.fresh.remove(key) {
             return Verdict::Repeat;
         }
-        let Some(lane) = aggregate.and_then(|a| self.admitted.lanes.get_mut(a)) else {
+        let Some(lane) = aggregate.and_then(|a| self.admitted.lanes.get(a)) else {
             return Verdict::Apply;
         };
         match (version, lane.applied) {
             // It will never be in order: nothing is gained by waiting.
-            (Some(version), Some(applied)) if version < applied => return Verdict::Stale(applied),
-            _ if lane.taken => return Verdict::Behind,
-            (Some(version), applied) => {
-                lane.applied = Some(applied.unwrap_or(version).max(version));
-            }
-            (None, _) => {}
+            (Some(version), Some(applied)) if version < applied => Verdict::Stale(applied),
+            _ if lane.taken => Verdict::Behind,
+            _ => Verdict::Apply,
         }
-        Verdict::Apply
     }
 
-    /// A message of this aggregate is put off after all: later ones wait behind it.
+    /// A message of this aggregate was applied.
+    pub fn applied(&mut self, aggregate: Option<&Aggregate>, version: Option<i64>) {
+        if let (Some(aggregate), Some(version)) = (aggregate, version)
+            && let Some(lane) = self.admitted.lanes.get_mut(aggregate)
+        {
+            lane.applied = Some(lane.applied.unwrap_or(version).max(version));
+            self.risen.insert(aggregate.clone());
+        }
+    }
+
+    /// The versions that have to be remembered, by aggregate in ascending order.
+    pub fn risen(&self) -> Vec<(&Aggregate, i64)> {
+        let known = |a: &Aggregate| self.admitted.lanes.get(a).and_then(|l| l.applied);
+        let risen = self.risen.iter();
+        risen.filter_map(|a| Some((a, known(a)?))).collect()
+    }
+
+    /// A message of this aggregate is put off: later ones wait behind it.
     pub fn take(&mut self, aggregate: Option<&Aggregate>) {
         if let Some(lane) = aggregate.and_then(|a| self.admitted.lanes.get_mut(a)) {
             lane.taken = true;
@@ -219,10 +236,13 @@ mod tests {
     fn versions_rise_within_a_batch_and_may_skip_and_tie() {
         let (mut judge, order) = judge(&["a", "b", "c", "d"], Lane::default());
 
-        assert_eq!(judge.judge("a", Some(&order), Some(3)), Verdict::Apply);
-        assert_eq!(judge.judge("b", Some(&order), Some(7)), Verdict::Apply);
-        assert_eq!(judge.judge("c", Some(&order), Some(7)), Verdict::Apply);
+        for (key, version) in [("a", 3), ("b", 7), ("c", 7)] {
+            let verdict = judge.judge(key, Some(&order), Some(version));
+            assert_eq!(verdict, Verdict::Apply);
+            judge.applied(Some(&order), Some(version));
+        }
         assert_eq!(judge.judge("d", Some(&order), Some(6)), Verdict::Stale(7));
+        assert_eq!(judge.risen(), [(&order, 7)]);
     }
 
     #[test]
@@ -233,6 +253,7 @@ mod tests {
         judge.take(Some(&order));
 
         assert_eq!(judge.judge("b", Some(&order), Some(4)), Verdict::Behind);
+        assert_eq!(judge.risen(), []);
         assert_eq!(judge.judge("c", None, Some(4)), Verdict::Apply);
     }
 

@@ -17,8 +17,10 @@
 //! | `publish` | one call of a destination: deadline, timeout, panic |
 //! | `tasks` | handlers in this process as a destination |
 //! | [`pipeline`] | calls of a dependency: retries inside a budget, breaker, bulkhead |
+//! | [`consume`] | from a broker into the inbox |
 //! | `settings` | settings, checked before anything starts |
 
+pub mod consume;
 pub mod guard;
 mod lanes;
 mod lifecycle;
@@ -30,8 +32,9 @@ mod settings;
 mod tasks;
 
 pub use lifecycle::{Engine, EngineBuilder, Nudge, StartError};
+pub use publish::panic_text;
 pub use settings::{OnPark, QueueSpec, Settings, SettingsError};
 pub use tasks::{
-    Current, HandlerAnswer, Task, TaskError, TaskOptions, TaskRegistry, queue_of_scene,
+    Current, HandlerAnswer, Task, TaskError, TaskOptions, TaskRegistry, chain, queue_of_scene,
     task_message,
 };

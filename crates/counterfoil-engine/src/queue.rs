@@ -416,9 +416,10 @@ impl Queue {
             id: delivery.id,
             attempts: delivery.attempt,
             follow_up: self.compensation(delivery, &code, &error),
+            // What came too late has nothing behind it.
+            hold: self.spec.on_park == OnPark::Hold && code != Code::VERSION_CONFLICT,
             code,
             error,
-            hold: self.spec.on_park == OnPark::Hold,
             confirm,
         }
     }

@@ -118,6 +118,11 @@ pub struct Current {
 }
 
 impl Current {
+    /// Runs something as the handling of this message: what it enqueues has it as its cause.
+    pub async fn scope<F: Future>(self, work: F) -> F::Output {
+        CURRENT.scope(self, work).await
+    }
+
     /// The task in whose handler the caller runs.
     pub fn get() -> Option<Current> {
         CURRENT.try_with(Clone::clone).ok()
@@ -276,7 +281,7 @@ impl Handler {
             id: delivery.id,
             headers: delivery.headers.clone(),
         };
-        let run = AssertUnwindSafe(CURRENT.scope(current, future)).catch_unwind();
+        let run = AssertUnwindSafe(current.scope(future)).catch_unwind();
         let answer = match self.options.timeout {
             Some(limit) => match tokio::time::timeout(limit, run).await {
                 Ok(answer) => answer,
@@ -307,7 +312,8 @@ impl Handler {
     }
 }
 
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+/// An error and its sources in one text.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {

@@ -29,6 +29,9 @@ pub enum Error {
     /// A message that cannot be stored: nothing was written.
     #[error(transparent)]
     Message(#[from] MessageError),
+    /// A consumer that cannot work as it is set up: the text says what to change.
+    #[error("{0}")]
+    Consumer(String),
 }
 
 impl From<StartError> for Error {
@@ -148,7 +151,7 @@ impl<D: Database> Builder<D> {
         }
         let (store, desk) = D::open(&self.pool)?;
         let mut engine = EngineBuilder::new(store)
-            .settings(self.settings)
+            .settings(self.settings.clone())
             .tasks(self.tasks)
             .routes(self.routes.clone())
             .migrate(self.migrate);
@@ -156,6 +159,12 @@ impl<D: Database> Builder<D> {
             engine = engine.queue(queue);
         }
         let engine = engine.start().await?;
-        Ok(Counterfoil::new(self.pool, desk, self.routes, engine))
+        Ok(Counterfoil::new(
+            self.pool,
+            desk,
+            self.routes,
+            self.settings,
+            engine,
+        ))
     }
 }

@@ -3,10 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use counterfoil_core::Code;
 use counterfoil_core::desk::Desk;
 use counterfoil_core::guard::{Expect, Key, Locks, Records, Tokens, Write};
-use counterfoil_core::message::Message;
+use counterfoil_core::inbox::{Admitted, Deferred, Mode};
+use counterfoil_core::message::{Aggregate, Message};
 use counterfoil_core::store::{Enqueued, Keyed, Result, Store, StoreError};
 use sqlx::{Pool, Transaction};
 
@@ -82,6 +85,49 @@ pub trait Database: sealed::Sealed + Send + Sync + 'static {
         tx: Transaction<'static, Self::Sqlx>,
         write: &'a Write,
     ) -> BoxFuture<'a, Result<bool>>;
+
+    #[doc(hidden)]
+    fn inbox_begin(
+        pool: &Pool<Self::Sqlx>,
+    ) -> BoxFuture<'_, Result<Transaction<'static, Self::Sqlx>>>;
+
+    #[doc(hidden)]
+    fn inbox_admit<'a>(
+        tx: &'a mut Transaction<'_, Self::Sqlx>,
+        consumer: &'a str,
+        mode: Mode,
+        keys: &'a [&'a str],
+        aggregates: &'a [&'a Aggregate],
+    ) -> BoxFuture<'a, Result<Admitted>>;
+
+    #[doc(hidden)]
+    fn inbox_defer<'a>(
+        tx: &'a mut Transaction<'_, Self::Sqlx>,
+        consumer: &'a str,
+        deferred: &'a [Deferred],
+    ) -> BoxFuture<'a, Result<()>>;
+
+    #[doc(hidden)]
+    fn inbox_finish<'a>(
+        tx: &'a mut Transaction<'_, Self::Sqlx>,
+        consumer: &'a str,
+        applied: &'a [(&'a Aggregate, i64)],
+    ) -> BoxFuture<'a, Result<()>>;
+
+    #[doc(hidden)]
+    fn inbox_forced<'a>(
+        tx: &'a mut Transaction<'_, Self::Sqlx>,
+        seq: i64,
+        code: &'a Code,
+    ) -> BoxFuture<'a, Result<bool>>;
+
+    #[doc(hidden)]
+    fn inbox_purge<'a>(
+        pool: &'a Pool<Self::Sqlx>,
+        consumer: &'a str,
+        keep: Duration,
+        batch: u32,
+    ) -> BoxFuture<'a, Result<u64>>;
 }
 
 macro_rules! database {
@@ -179,6 +225,55 @@ macro_rules! database {
                 write: &'a Write,
             ) -> BoxFuture<'a, Result<bool>> {
                 Box::pin(guard.commit(tx, write))
+            }
+
+            fn inbox_begin(
+                pool: &Pool<Self::Sqlx>,
+            ) -> BoxFuture<'_, Result<Transaction<'static, Self::Sqlx>>> {
+                Box::pin($driver::inbox::begin(pool))
+            }
+
+            fn inbox_admit<'a>(
+                tx: &'a mut Transaction<'_, Self::Sqlx>,
+                consumer: &'a str,
+                mode: Mode,
+                keys: &'a [&'a str],
+                aggregates: &'a [&'a Aggregate],
+            ) -> BoxFuture<'a, Result<Admitted>> {
+                Box::pin($driver::inbox::admit(tx, consumer, mode, keys, aggregates))
+            }
+
+            fn inbox_defer<'a>(
+                tx: &'a mut Transaction<'_, Self::Sqlx>,
+                consumer: &'a str,
+                deferred: &'a [Deferred],
+            ) -> BoxFuture<'a, Result<()>> {
+                Box::pin($driver::inbox::defer(tx, consumer, deferred))
+            }
+
+            fn inbox_finish<'a>(
+                tx: &'a mut Transaction<'_, Self::Sqlx>,
+                consumer: &'a str,
+                applied: &'a [(&'a Aggregate, i64)],
+            ) -> BoxFuture<'a, Result<()>> {
+                Box::pin($driver::inbox::finish(tx, consumer, applied))
+            }
+
+            fn inbox_forced<'a>(
+                tx: &'a mut Transaction<'_, Self::Sqlx>,
+                seq: i64,
+                code: &'a Code,
+            ) -> BoxFuture<'a, Result<bool>> {
+                Box::pin($driver::inbox::forced(tx, seq, code))
+            }
+
+            fn inbox_purge<'a>(
+                pool: &'a Pool<Self::Sqlx>,
+                consumer: &'a str,
+                keep: Duration,
+                batch: u32,
+            ) -> BoxFuture<'a, Result<u64>> {
+                Box::pin($driver::inbox::purge(pool, consumer, keep, batch))
             }
         }
     };

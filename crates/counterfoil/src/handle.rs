@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use counterfoil_core::desk::Desk;
 use counterfoil_core::message::{Message, MessageId};
 use counterfoil_core::route::Routes;
+use counterfoil_core::source::Source;
 use counterfoil_core::store::Enqueued;
 use counterfoil_engine::pipeline::Registry;
-use counterfoil_engine::{Engine, Nudge, task_message};
+use counterfoil_engine::{Engine, Nudge, Settings, task_message};
 use serde::Serialize;
 use sqlx::{Pool, Transaction};
 
@@ -29,6 +30,7 @@ struct Inner<D: Database> {
     pool: Pool<D::Sqlx>,
     desk: Arc<dyn Desk>,
     routes: Routes,
+    settings: Settings,
     nudge: Nudge,
     registry: Registry,
     engine: Mutex<Option<Engine>>,
@@ -71,6 +73,7 @@ impl<D: Database> Counterfoil<D> {
         pool: Pool<D::Sqlx>,
         desk: Arc<dyn Desk>,
         routes: Routes,
+        settings: Settings,
         engine: Engine,
     ) -> Self {
         let nudge = engine.nudge();
@@ -81,6 +84,7 @@ impl<D: Database> Counterfoil<D> {
                 pool,
                 desk,
                 routes,
+                settings,
                 nudge,
                 registry,
                 engine,
@@ -213,6 +217,25 @@ impl<D: Database> Counterfoil<D> {
         rules: counterfoil_core::guard::Rules,
     ) -> Result<crate::Guard<D>, crate::guard::GuardError> {
         Ok(crate::Guard::new(&self.inner.pool, rules)?.nudging(self.nudge_handle()))
+    }
+
+    /// A consumer on the same database: what it processes takes effect once. See
+    /// [`crate::inbox`].
+    pub fn consumer(&self, name: &str, source: impl Source) -> crate::inbox::Builder<D> {
+        self.consumer_of(name, Arc::new(source))
+    }
+
+    /// The same, for a source whose kind is known only at run time.
+    pub fn consumer_of(&self, name: &str, source: Arc<dyn Source>) -> crate::inbox::Builder<D> {
+        let inner = &self.inner;
+        crate::inbox::Builder::new(
+            name,
+            source,
+            inner.pool.clone(),
+            inner.settings.clone(),
+            inner.registry.clone(),
+            inner.nudge.clone(),
+        )
     }
 
     /// Look, explain, pause, cancel, redrive, audit.

@@ -6,7 +6,9 @@ mod database;
 pub mod discovery;
 pub mod guard;
 mod handle;
+pub mod inbox;
 mod once;
+mod tx;
 pub mod write;
 
 pub use after::{Current, current};
@@ -17,7 +19,9 @@ pub use counterfoil_core::message::{
 };
 pub use counterfoil_core::policy::Backoff;
 pub use counterfoil_core::store::{Enqueued, Retention, StoreError};
-pub use counterfoil_core::{Capabilities, Code, Delivery, Destination, Outcome, desk, explain};
+pub use counterfoil_core::{
+    Capabilities, Code, Delivery, Destination, Outcome, desk, explain, source,
+};
 /// Calls of a dependency that may be tried again, inside limits: retries, budget, breaker, bulkhead.
 pub use counterfoil_engine::pipeline as resilience;
 pub use counterfoil_engine::{
@@ -28,6 +32,9 @@ pub use database::Database;
 pub use guard::Guard;
 pub use handle::Counterfoil;
 pub use once::{Once, insert_once};
+#[doc(hidden)]
+pub use tx::Slot;
+pub use tx::Tx;
 pub use write::Applied;
 
 /// Signed webhooks as a destination.

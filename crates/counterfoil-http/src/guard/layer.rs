@@ -14,10 +14,10 @@ use tower::{Layer, Service};
 use super::answer::{self, Effects, Recording};
 use super::front::{Asked, Front, Sort};
 use super::policy::Policy;
-use super::tx::Slot;
 use super::{leased, to_the_end};
 use crate::Problem;
 use crate::around::{Around, Surrounded, call};
+use counterfoil::Slot;
 
 /// The name of the caller, as authentication may leave it in a request's extensions.
 #[derive(Debug, Clone, PartialEq, Eq)]

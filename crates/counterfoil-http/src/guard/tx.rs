@@ -1,73 +1,32 @@
 //! The open transaction of a guarded request, as an extractor.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
-use counterfoil::Database;
+use counterfoil::{Database, Slot};
 use counterfoil_core::guard::Key;
 use http::request::Parts;
 use sqlx::Transaction;
 
 use crate::Problem;
 
-/// Where the transaction lies while nobody uses it.
-pub(super) struct Slot<D: Database>(Arc<Mutex<Option<Transaction<'static, D::Sqlx>>>>);
-
-impl<D: Database> Clone for Slot<D> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<D: Database> Slot<D> {
-    pub(super) fn new(tx: Option<Transaction<'static, D::Sqlx>>) -> Self {
-        Self(Arc::new(Mutex::new(tx)))
-    }
-
-    pub(super) fn take(&self) -> Option<Transaction<'static, D::Sqlx>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn put(&self, tx: Transaction<'static, D::Sqlx>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(tx);
-    }
-}
-
 /// The transaction in which a guarded request runs. What is written here commits together with
 /// the answer, and is rolled back with an error. It goes back to the layer when it is dropped: do
 /// not commit it, and do not keep it after the handler has returned.
-pub struct Tx<D: Database> {
-    tx: Option<Transaction<'static, D::Sqlx>>,
-    slot: Slot<D>,
-}
+pub struct Tx<D: Database>(counterfoil::Tx<D>);
 
 impl<D: Database> Deref for Tx<D> {
     type Target = Transaction<'static, D::Sqlx>;
 
-    #[expect(clippy::expect_used, reason = "only drop takes it out")]
     fn deref(&self) -> &Self::Target {
-        self.tx
-            .as_ref()
-            .expect("the transaction is there until the drop")
+        &self.0
     }
 }
 
 impl<D: Database> DerefMut for Tx<D> {
-    #[expect(clippy::expect_used, reason = "only drop takes it out")]
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.tx
-            .as_mut()
-            .expect("the transaction is there until the drop")
-    }
-}
-
-impl<D: Database> Drop for Tx<D> {
-    fn drop(&mut self) {
-        if let Some(tx) = self.tx.take() {
-            self.slot.put(tx);
-        }
+        &mut self.0
     }
 }
 
@@ -88,10 +47,10 @@ impl<S: Send + Sync, D: Database> FromRequestParts<S> for Tx<D> {
         let slot = parts.extensions.get::<Slot<D>>().cloned().ok_or(TxRejection(
             "This handler wants the transaction of the guard: add a GuardLayer in transactional mode for the same database.",
         ))?;
-        let tx = slot.take().ok_or(TxRejection(
+        let lent = slot.lend().ok_or(TxRejection(
             "The transaction of the guard is in use: take it once in a handler.",
         ))?;
-        Ok(Self { tx: Some(tx), slot })
+        Ok(Self(lent))
     }
 }
 

@@ -1,0 +1,500 @@
+//! The consumer: from a broker into the inbox.
+//!
+//! # Promise
+//! A message is settled at its broker after what it did has been committed, and never before.
+//! Messages of one aggregate are applied in the order of their arrival, one batch at a time; others
+//! beside them. What cannot be applied because the database does not answer stays with us and is
+//! tried again; the broker is asked for no more than [`ConsumerSettings::held`] meanwhile.
+//!
+//! When the broker goes away, it is subscribed to again. What was received before and not begun is
+//! forgotten here, because it comes again; what was begun is finished, and its second reception is a
+//! repeat.
+//!
+//! # When it is stopped
+//! What is being applied is finished and settled, within [`ConsumerSettings::drain`]. The rest goes
+//! back to the broker. When it is dropped instead, nothing is settled any more, and everything that
+//! was not comes again.
+
+mod lanes;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil_core::incoming::{Incoming, Mapping};
+use counterfoil_core::source::{DeadLetter, Settle, Source, SourceError, Subscription, Tag};
+use counterfoil_core::store::{Disposition, Result, StoreError};
+use futures_util::FutureExt;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::publish::panic_text;
+use lanes::{Lane, Lanes};
+
+/// How long to wait before the broker or the database is asked again, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How a consumer works.
+///
+/// | setting | default |
+/// |---|---|
+/// | `workers` | 8 |
+/// | `batch` | 100 |
+/// | `held` | 2,000 |
+/// | `drain` | 30 s |
+/// | `lag_every` | 10 s |
+#[derive(Debug, Clone)]
+pub struct ConsumerSettings {
+    /// Its name: what is processed is remembered under it.
+    pub name: Arc<str>,
+    /// Where the id and the like are found.
+    pub mapping: Mapping,
+    /// The most transactions at one time.
+    pub workers: usize,
+    /// The most messages in one transaction.
+    pub batch: usize,
+    /// The most messages that are received and not settled.
+    pub held: usize,
+    /// How long to wait for what has begun, at a stop.
+    pub drain: Duration,
+    /// How often the broker is asked how many messages wait.
+    pub lag_every: Duration,
+}
+
+impl ConsumerSettings {
+    /// The defaults under this name.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: Arc::from(name),
+            mapping: Mapping::default(),
+            workers: 8,
+            batch: 100,
+            held: 2_000,
+            drain: Duration::from_secs(30),
+            lag_every: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A message with what the broker says of its reception.
+#[derive(Debug, Clone)]
+pub struct Received {
+    /// The message.
+    pub incoming: Incoming,
+    /// How often it was handed out, this time included, where the broker counts.
+    pub deliveries: Option<u32>,
+}
+
+/// What became of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applied {
+    /// It took effect now.
+    Done,
+    /// It had been processed, or put off, before.
+    Repeat,
+    /// It failed, or waits behind one that did: it is stored, and will be tried again.
+    Deferred,
+    /// It can never pass: it is stored, and will be parked.
+    Parked,
+    /// It can never pass, and goes to the dead letters of its broker.
+    Dead(DeadLetter),
+}
+
+impl Applied {
+    /// The label under which it is counted.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Applied::Done => "applied",
+            Applied::Repeat => "repeat",
+            Applied::Deferred => "deferred",
+            Applied::Parked => "parked",
+            Applied::Dead(_) => "dead",
+        }
+    }
+}
+
+/// The inbox, as the consumer sees it.
+#[async_trait]
+pub trait Apply: Send + Sync + 'static {
+    /// Processes messages in their order, and answers for each. Everything that the answers say is
+    /// committed. After an error nothing, or only a part, is: the same messages may be given again.
+    async fn apply(&self, batch: &[Received]) -> Result<Vec<Applied>>;
+}
+
+/// A message on its way through this process.
+struct Item {
+    tag: Tag,
+    /// In which subscription it was received.
+    session: u64,
+    lane: Option<Lane>,
+    received: Received,
+}
+
+/// A running consumer.
+///
+/// # When it is dropped
+/// It ends at once. What was not settled comes again.
+pub struct Consumer {
+    stop: watch::Sender<bool>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Consumer {
+    /// Subscribes and consumes, until it is stopped.
+    pub fn start(
+        source: Arc<dyn Source>,
+        apply: Arc<dyn Apply>,
+        settings: ConsumerSettings,
+    ) -> Self {
+        describe_metrics();
+        let (stop, stopped) = watch::channel(false);
+        let work = Work {
+            source,
+            apply,
+            settings,
+            lanes: Lanes::default(),
+            running: JoinSet::new(),
+            session: 0,
+            resume_at: None,
+            failures: 0,
+        };
+        let task = Some(tokio::spawn(work.run(stopped)));
+        Self { stop, task }
+    }
+
+    /// Finishes what has begun and gives the rest back.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        if let Some(task) = self.task.take()
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "the consumer ended badly");
+        }
+    }
+
+    /// Returns when the consumer has ended.
+    pub async fn ended(&mut self) {
+        if let Some(task) = &mut self.task {
+            let _ = task.await;
+            self.task = None;
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// What a worker brings back.
+struct Finished {
+    batch: Vec<Item>,
+    answer: Result<Vec<Applied>>,
+}
+
+/// Why a subscription is over.
+enum Over {
+    Stopped,
+    Lost(SourceError),
+}
+
+struct Work {
+    source: Arc<dyn Source>,
+    apply: Arc<dyn Apply>,
+    settings: ConsumerSettings,
+    lanes: Lanes,
+    running: JoinSet<Finished>,
+    session: u64,
+    /// The database did not answer: nothing begins before this.
+    resume_at: Option<Instant>,
+    /// In a row, of the database.
+    failures: u32,
+}
+
+impl Work {
+    async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut refusals = 0;
+        while !*stop.borrow() {
+            let subscribed = tokio::select! {
+                () = stopped(&mut stop) => break,
+                subscribed = self.source.subscribe() => subscribed,
+            };
+            let error = match subscribed {
+                Ok(subscription) => {
+                    refusals = 0;
+                    match self.session(subscription, &mut stop).await {
+                        Over::Stopped => break,
+                        Over::Lost(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            refusals += 1;
+            let pause = pause(refusals);
+            tracing::warn!(
+                consumer = &*self.settings.name,
+                source = self.source.describe(),
+                error = one_line(&error),
+                ?pause,
+                "the broker is subscribed to again after a pause"
+            );
+            let until = Instant::now() + pause;
+            self.wait(until, &mut stop).await;
+        }
+        // Whatever still runs has no subscription any more.
+        self.finish_all(None).await;
+    }
+
+    /// Lets workers finish meanwhile.
+    async fn wait(&mut self, until: Instant, stop: &mut watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                () = stopped(stop) => return,
+                () = tokio::time::sleep_until(until) => return,
+                Some(done) = self.running.join_next() => {
+                    let _ = self.finished(done.ok());
+                }
+            }
+        }
+    }
+
+    async fn session(
+        &mut self,
+        mut subscription: Box<dyn Subscription>,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Over {
+        self.session += 1;
+        self.lanes.forget_waiting();
+        tracing::info!(
+            consumer = &*self.settings.name,
+            source = self.source.describe(),
+            "consuming"
+        );
+        let mut lag = tokio::time::interval(self.settings.lag_every);
+        lag.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            self.begin();
+            let room = self.settings.held.saturating_sub(self.lanes.len());
+            let step = tokio::select! {
+                biased;
+                () = stopped(stop) => {
+                    self.lanes.forget_waiting();
+                    self.finish_all(Some(&mut *subscription)).await;
+                    if let Err(error) = subscription.close().await {
+                        tracing::warn!(error = one_line(&error), "the broker was left without a word");
+                    }
+                    return Over::Stopped;
+                }
+                Some(done) = self.running.join_next() => self.settle(done.ok(), &mut *subscription).await,
+                () = until(self.resume_at) => {
+                    self.resume_at = None;
+                    Ok(())
+                }
+                received = subscription.receive(room), if room > 0 => received.map(|arrivals| {
+                    for arrival in arrivals {
+                        let received = Received {
+                            incoming: Incoming::of(&arrival, &self.settings.mapping),
+                            deliveries: arrival.deliveries,
+                        };
+                        let (session, tag) = (self.session, arrival.tag);
+                        self.lanes.push(Item { tag, session, lane: None, received });
+                    }
+                }),
+                _ = lag.tick() => self.tell_lag(&mut *subscription).await,
+            };
+            if let Err(error) = step {
+                return Over::Lost(error);
+            }
+        }
+    }
+
+    /// Gives work to everybody who has none.
+    fn begin(&mut self) {
+        if self.resume_at.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        while self.running.len() < self.settings.workers && self.lanes.has_ready() {
+            let free = self.settings.workers - self.running.len();
+            let share = self.lanes.waiting().div_ceil(free);
+            let batch = self.lanes.next_batch(share.clamp(1, self.settings.batch));
+            let apply = Arc::clone(&self.apply);
+            self.running.spawn(async move {
+                let received: Vec<Received> = batch.iter().map(|i| i.received.clone()).collect();
+                let answer = AssertUnwindSafe(apply.apply(&received))
+                    .catch_unwind()
+                    .await
+                    .unwrap_or_else(|panic| {
+                        let text = format!("the inbox panicked: {}", panic_text(panic.as_ref()));
+                        Err(StoreError::Database(text.into()))
+                    });
+                Finished { batch, answer }
+            });
+        }
+    }
+
+    /// Tells the broker about one batch, and about others that are done by now.
+    async fn settle(
+        &mut self,
+        first: Option<Finished>,
+        subscription: &mut dyn Subscription,
+    ) -> std::result::Result<(), SourceError> {
+        let mut settled = self.finished(first);
+        while let Some(done) = self.running.try_join_next() {
+            settled.extend(self.finished(done.ok()));
+        }
+        match settled.is_empty() {
+            true => Ok(()),
+            false => subscription.settle(settled).await,
+        }
+    }
+
+    /// What the broker has to be told. What was received in an earlier subscription is not among it.
+    fn finished(&mut self, done: Option<Finished>) -> Vec<(Tag, Settle)> {
+        let Some(Finished { batch, answer }) = done else {
+            return Vec::new();
+        };
+        let name = &self.settings.name;
+        match answer {
+            Ok(applied) => {
+                self.failures = 0;
+                self.lanes.done(&batch);
+                let session = self.session;
+                let pairs = batch.into_iter().zip(applied);
+                let counted = pairs.inspect(|(_, applied)| {
+                    metrics::counter!(
+                        "counterfoil_consumed_total",
+                        "consumer" => name.to_string(), "outcome" => applied.label()
+                    )
+                    .increment(1);
+                });
+                let ours = counted.filter(|(item, _)| item.session == session);
+                ours.map(|(item, applied)| {
+                    let settle = match applied {
+                        Applied::Dead(letter) => Settle::Dead(letter),
+                        _ => Settle::Done,
+                    };
+                    (item.tag, settle)
+                })
+                .collect()
+            }
+            Err(error) => {
+                self.failures += 1;
+                let pause = pause(self.failures);
+                let error_text = error.one_line();
+                match error.disposition() {
+                    Disposition::Retry => tracing::warn!(
+                        consumer = &**name,
+                        error = error_text,
+                        ?pause,
+                        "the inbox is tried again after a pause"
+                    ),
+                    Disposition::Fail => tracing::error!(
+                        consumer = &**name,
+                        error = error_text,
+                        ?pause,
+                        "the inbox is tried again after a pause"
+                    ),
+                }
+                self.resume_at = Some(Instant::now() + pause);
+                self.give_back(batch);
+                Vec::new()
+            }
+        }
+    }
+
+    /// What was received in this subscription is tried again; the rest comes again by itself.
+    fn give_back(&mut self, batch: Vec<Item>) {
+        match batch.iter().all(|item| item.session == self.session) {
+            true => self.lanes.put_back(batch),
+            false => self.lanes.done(&batch),
+        }
+    }
+
+    /// Waits for everything that has begun, for a while.
+    async fn finish_all(&mut self, mut subscription: Option<&mut dyn Subscription>) {
+        let deadline = Instant::now() + self.settings.drain;
+        while !self.running.is_empty() {
+            let done = match tokio::time::timeout_at(deadline, self.running.join_next()).await {
+                Ok(done) => done.and_then(std::result::Result::ok),
+                Err(_) => {
+                    tracing::warn!(
+                        consumer = &*self.settings.name,
+                        left = self.running.len(),
+                        "what was not applied in time is received again later"
+                    );
+                    self.running.shutdown().await;
+                    return;
+                }
+            };
+            let settled = self.finished(done);
+            if let (Some(subscription), false) = (&mut subscription, settled.is_empty())
+                && let Err(error) = subscription.settle(settled).await
+            {
+                tracing::warn!(
+                    error = one_line(&error),
+                    "what was applied is received again later"
+                );
+            }
+        }
+    }
+
+    async fn tell_lag(
+        &self,
+        subscription: &mut dyn Subscription,
+    ) -> std::result::Result<(), SourceError> {
+        if let Some(lag) = subscription.lag().await? {
+            let name = self.settings.name.to_string();
+            #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+            metrics::gauge!("counterfoil_consumer_lag", "consumer" => name).set(lag as f64);
+        }
+        Ok(())
+    }
+}
+
+fn describe_metrics() {
+    metrics::describe_counter!(
+        "counterfoil_consumed_total",
+        "Messages received by a consumer, by what became of them"
+    );
+    metrics::describe_gauge!(
+        "counterfoil_consumer_lag",
+        "Messages that wait at the broker for a consumer"
+    );
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // A handle that is gone cannot stop us: then the task is aborted.
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    let doubled = PAUSE
+        .0
+        .saturating_mul(1 << failures.saturating_sub(1).min(16));
+    doubled.min(PAUSE.1)
+}
+
+fn one_line(error: &SourceError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text.replace('\n', " ")
+}

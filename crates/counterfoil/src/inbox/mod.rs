@@ -1,0 +1,395 @@
+//! The inbox: every message takes effect once, in order per aggregate.
+//!
+//! ```ignore
+//! async fn on_paid(mut tx: Tx<Postgres>, paid: Event<OrderPaid>) -> Result<(), HandleError> {
+//!     sqlx::query("UPDATE stock SET left = left - $1 WHERE item = $2")
+//!         .bind(paid.content.count)
+//!         .bind(paid.content.item)
+//!         .execute(&mut **tx)
+//!         .await?;
+//!     Ok(())
+//! }
+//!
+//! let consumer = cf.consumer("stock", source).on("OrderPaid", on_paid).start().await?;
+//! ```
+//!
+//! # What happens to a message
+//! In one transaction: its row in the ledger is written first, then the handler runs, then all of it
+//! commits. Then the broker is told. A repeat finds the row and does nothing. Several messages may
+//! share a transaction; when one fails, each is tried by itself.
+//!
+//! A message whose handler fails is stored, and tried again with backoff, ten times; then it is
+//! parked. The broker does not wait for it. Later messages of its aggregate are stored behind it,
+//! others go on. What can never pass (no id, no handler, content that does not fit, a version older
+//! than one that was applied) is parked at once.
+//!
+//! # Effects outside the database
+//! A handler may run more than once: only what it writes in its transaction is taken back. Give
+//! another system [`Event::id`] as its key, so that a repeat overwrites.
+
+mod apply;
+mod handlers;
+mod retry;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use counterfoil_core::inbox::queue_of;
+use counterfoil_core::message::check_name;
+use counterfoil_core::policy::Backoff;
+use counterfoil_core::source::{Source, SourceError};
+use counterfoil_core::store::StoreError;
+use counterfoil_engine::consume::{Consumer as Running, ConsumerSettings};
+use counterfoil_engine::pipeline::Registry;
+use counterfoil_engine::{
+    Engine, EngineBuilder, HandlerAnswer, Nudge, OnPark, QueueSpec, Settings, SettingsError,
+};
+use serde::de::DeserializeOwned;
+use sqlx::Pool;
+
+use crate::Tx;
+use crate::builder::Error;
+use crate::database::Database;
+use apply::Inbox;
+use handlers::Handlers;
+
+pub use counterfoil_core::inbox::Gate;
+pub use counterfoil_core::incoming::{Dedup, Incoming, Mapping, Place, PlaceError};
+pub use counterfoil_engine::TaskError as HandleError;
+pub use handlers::Event;
+
+/// How often what is over is looked for.
+const PURGE_EVERY: Duration = Duration::from_secs(600);
+/// How many rows go at once.
+const PURGE_BATCH: u32 = 5_000;
+
+/// What becomes of messages that can never pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Poison {
+    /// They go to the parking lot, where they can be seen, redriven and audited.
+    #[default]
+    Park,
+    /// They go to the dead letters of their broker. What a handler has tried is parked all the same.
+    DeadLetter,
+}
+
+/// A consumer that is to be started.
+///
+/// | setting | default |
+/// |---|---|
+/// | `workers` | 8 transactions at a time |
+/// | `batch` | 100 messages in a transaction |
+/// | `held` | 2,000 messages received and not settled |
+/// | `backoff` | 1 s, doubling, at most 5 min, 10 attempts |
+/// | `on_park` | hold |
+/// | `poison` | park |
+/// | `keep` | 30 days |
+/// | `timeout` | 30 s for one message |
+/// | `mapping` | the envelope; dedup by id |
+#[must_use]
+pub struct Builder<D: Database> {
+    pool: Pool<D::Sqlx>,
+    source: Arc<dyn Source>,
+    consume: ConsumerSettings,
+    engine: Settings,
+    registry: Registry,
+    outbox: Nudge,
+    handlers: Handlers<D>,
+    backoff: Backoff,
+    on_park: OnPark,
+    poison: Poison,
+    keep: Duration,
+    timeout: Duration,
+    gate: Option<Arc<dyn Gate>>,
+    wrong: Option<SettingsError>,
+}
+
+impl<D: Database> Builder<D> {
+    pub(crate) fn new(
+        name: &str,
+        source: Arc<dyn Source>,
+        pool: Pool<D::Sqlx>,
+        engine: Settings,
+        registry: Registry,
+        outbox: Nudge,
+    ) -> Self {
+        Self {
+            pool,
+            source,
+            consume: ConsumerSettings::new(name),
+            engine,
+            registry,
+            outbox,
+            handlers: Handlers::new(name),
+            backoff: Backoff::DEFAULT,
+            on_park: OnPark::Hold,
+            poison: Poison::Park,
+            keep: Duration::from_secs(30 * 86_400),
+            timeout: Duration::from_secs(30),
+            gate: None,
+            wrong: None,
+        }
+    }
+
+    /// Handles events of this type, whose content is JSON.
+    pub fn on<T, F, Fut>(mut self, event_type: &str, handler: F) -> Self
+    where
+        T: DeserializeOwned + Send + 'static,
+        F: Fn(Tx<D>, Event<T>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HandlerAnswer> + Send + 'static,
+    {
+        if !self.handlers.add(event_type, handler) {
+            let twice = format!("{event_type} of {}", queue_of(&self.consume.name));
+            self.wrong.get_or_insert(SettingsError::QueueTwice(twice));
+        }
+        self
+    }
+
+    /// Handles every event that has no handler of its own, as it came.
+    pub fn on_any<F, Fut>(mut self, handler: F) -> Self
+    where
+        F: Fn(Tx<D>, Incoming) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HandlerAnswer> + Send + 'static,
+    {
+        self.handlers.any(handler);
+        self
+    }
+
+    /// Acknowledges events whose type matches the pattern (`*` and `?`) and does nothing. Without
+    /// this, and without a handler, an event is parked.
+    pub fn skip(mut self, pattern: &str) -> Self {
+        self.handlers.skip(pattern);
+        self
+    }
+
+    /// Where the id and the like are found, and by what a repeat is recognised.
+    pub fn mapping(mut self, mapping: Mapping) -> Self {
+        self.consume.mapping = mapping;
+        self
+    }
+
+    /// The most transactions at one time.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.consume.workers = workers;
+        self
+    }
+
+    /// The most messages in one transaction.
+    pub fn batch(mut self, batch: usize) -> Self {
+        self.consume.batch = batch;
+        self
+    }
+
+    /// The most messages that are received and not settled.
+    pub fn held(mut self, held: usize) -> Self {
+        self.consume.held = held;
+        self
+    }
+
+    /// When to try again, and how often.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// What parking does to later messages of the same aggregate.
+    pub fn on_park(mut self, on_park: OnPark) -> Self {
+        self.on_park = on_park;
+        self
+    }
+
+    /// What becomes of messages that can never pass.
+    pub fn poison(mut self, poison: Poison) -> Self {
+        self.poison = poison;
+        self
+    }
+
+    /// How long a repeat is recognised. Not shorter than the broker keeps messages.
+    pub fn keep(mut self, keep: Duration) -> Self {
+        self.keep = keep;
+        self
+    }
+
+    /// How long one message may take. Then it is rolled back and tried again later.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// A fast gate in front of the ledger.
+    pub fn gate(mut self, gate: Arc<dyn Gate>) -> Self {
+        self.gate = Some(gate);
+        self
+    }
+
+    /// Checks everything and starts. A broker that does not answer is no error: it is asked again.
+    pub async fn start(self) -> Result<Consumer, Error> {
+        self.check()?;
+        match self.source.retention().await {
+            Ok(Some(retention)) if retention > self.keep => {
+                return Err(Error::Consumer(format!(
+                    "the consumer {:?} would forget what it has processed after {:?}, and {} keeps messages for {:?}: \
+                     a repeat would take effect twice. Raise `keep`, or lower the broker's retention",
+                    self.consume.name,
+                    self.keep,
+                    self.source.describe(),
+                    retention,
+                )));
+            }
+            Err(SourceError::Refused(why)) => {
+                tracing::warn!(
+                    source = self.source.describe(),
+                    why,
+                    "the broker's retention cannot be seen"
+                );
+            }
+            _ => {}
+        }
+        if !self.source.features().dead_letters && self.poison == Poison::DeadLetter {
+            let source = self.source.describe();
+            return Err(Error::Consumer(format!(
+                "{source} has no dead letters: park them instead"
+            )));
+        }
+        let (store, _) = D::open(&self.pool)?;
+        let queue = queue_of(&self.consume.name);
+        let inbox = Arc::new(Inbox::<D> {
+            pool: self.pool.clone(),
+            name: Arc::clone(&self.consume.name),
+            queue: queue.clone(),
+            handlers: self.handlers,
+            backoff: self.backoff,
+            poison: self.poison,
+            timeout: self.timeout,
+            gate: self.gate,
+            retries: std::sync::OnceLock::new(),
+            outbox: self.outbox,
+        });
+        let again = retry::Again {
+            inbox: Arc::clone(&inbox),
+            concurrency: self.consume.workers,
+        };
+        let spec = QueueSpec {
+            backoff: self.backoff,
+            on_park: self.on_park,
+            ..QueueSpec::new(&queue, Arc::new(again))
+        };
+        let engine = EngineBuilder::new(store)
+            .settings(self.engine)
+            .registry(self.registry)
+            .queue(spec)
+            .start()
+            .await?;
+        let _ = inbox.retries.set(engine.nudge());
+        let purge = tokio::spawn(purge::<D>(
+            self.pool,
+            Arc::clone(&self.consume.name),
+            Arc::clone(&self.source),
+            self.keep,
+        ));
+        let running = Running::start(self.source, inbox, self.consume);
+        Ok(Consumer {
+            running: Some(running),
+            engine: Some(engine),
+            purge,
+        })
+    }
+
+    /// Starts, and returns when the process is told to end or the consumer ends by itself.
+    pub async fn run(self) -> Result<(), Error> {
+        let mut consumer = self.start().await?;
+        if let Some(running) = &mut consumer.running {
+            running.ended().await;
+        }
+        consumer.stop().await;
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if let Some(wrong) = &self.wrong {
+            return Err(wrong.clone().into());
+        }
+        check_name("consumer", &self.consume.name)?;
+        // The name of its queue is longer.
+        check_name("consumer", &queue_of(&self.consume.name))?;
+        for (what, zero) in [
+            ("workers", self.consume.workers == 0),
+            ("batch", self.consume.batch == 0),
+            ("held", self.consume.held == 0),
+            ("keep", self.keep.is_zero()),
+            ("timeout", self.timeout.is_zero()),
+        ] {
+            if zero {
+                return Err(SettingsError::Zero(what).into());
+            }
+        }
+        if self.handlers.is_empty() {
+            return Err(Error::Consumer(format!(
+                "the consumer {:?} has no handler: every message would be parked",
+                self.consume.name
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// A running consumer.
+///
+/// # When it is dropped
+/// It ends at once. What was not committed comes again.
+pub struct Consumer {
+    running: Option<Running>,
+    engine: Option<Engine>,
+    purge: tokio::task::JoinHandle<()>,
+}
+
+impl Consumer {
+    /// Finishes what has begun, tells the broker, and gives everything else back.
+    pub async fn stop(mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop().await;
+        }
+        if let Some(engine) = self.engine.take() {
+            engine.stop().await;
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.purge.abort();
+    }
+}
+
+/// Forgets what is older than the broker could repeat.
+async fn purge<D: Database>(
+    pool: Pool<D::Sqlx>,
+    name: Arc<str>,
+    source: Arc<dyn Source>,
+    keep: Duration,
+) {
+    loop {
+        tokio::time::sleep(PURGE_EVERY).await;
+        // It may have been raised since the start.
+        let keep = match source.retention().await {
+            Ok(retention) => keep.max(retention.unwrap_or_default()),
+            Err(_) => continue,
+        };
+        loop {
+            match D::inbox_purge(&pool, &name, keep, PURGE_BATCH).await {
+                Ok(gone) if gone >= u64::from(PURGE_BATCH) => {}
+                Ok(_) => break,
+                Err(error) => {
+                    let error = StoreError::one_line(&error);
+                    tracing::warn!(
+                        consumer = &*name,
+                        error,
+                        "what is over could not be removed"
+                    );
+                    break;
+                }
+            }
+        }
+    }
+}
