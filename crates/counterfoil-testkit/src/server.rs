@@ -5,12 +5,14 @@
 //! loudly that it was skipped and leaves a line in the list of skips.
 
 mod kafka;
+mod nats;
 mod redis;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
 pub use kafka::{Certificate, PrivateKafka};
+pub use nats::PrivateNats;
 pub use redis::PrivateRedis;
 
 /// The variable that names a PostgreSQL server.
@@ -21,6 +23,8 @@ pub const MYSQL: &str = "COUNTERFOIL_TEST_MYSQL_URL";
 pub const REDIS: &str = "COUNTERFOIL_TEST_REDIS_URL";
 /// The variable that names a Kafka server.
 pub const KAFKA: &str = "COUNTERFOIL_TEST_KAFKA_URL";
+/// The variable that names a NATS server.
+pub const NATS: &str = "COUNTERFOIL_TEST_NATS_URL";
 /// The variable that names the file to which skipped tests are appended.
 pub const SKIPS: &str = "COUNTERFOIL_TEST_SKIPS";
 
@@ -48,6 +52,14 @@ pub fn redis() -> Option<String> {
 /// starts a [`PrivateKafka`].
 pub fn kafka() -> Option<String> {
     address(KAFKA, "Kafka")
+}
+
+/// The URL of the NATS server for tests. Absent: skip the test.
+///
+/// Others use it too: take names of your own, and leave theirs alone. A test that stops or kills its
+/// NATS starts a [`PrivateNats`].
+pub fn nats() -> Option<String> {
+    address(NATS, "NATS")
 }
 
 /// The address of a server, from an environment variable. Absent: skip the test.

@@ -12,6 +12,7 @@ mod account;
 mod daemon;
 mod kafka;
 mod mariadb;
+mod nats;
 pub(crate) mod nginx;
 mod packages;
 mod port;
@@ -35,6 +36,7 @@ pub(crate) const ALL: &[Server] = &[
     redis::SERVER,
     rabbitmq::SERVER,
     kafka::SERVER,
+    nats::SERVER,
 ];
 
 /// One kind of server.
