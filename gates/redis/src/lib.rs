@@ -1,21 +1,25 @@
-//! What Redis can do for the guard: a fast gate in front of the database, and one-time tokens.
+//! What Redis can do for the guard and the inbox: fast gates in front of the database, and one-time
+//! tokens.
 //!
 //! # Promise
-//! The gate saves work and decides nothing. A token is used by one, once, as long as Redis keeps
+//! A gate saves work and decides nothing. A token is used by one, once, as long as Redis keeps
 //! what it was told.
 //!
 //! | | needs Redis to | when Redis is gone | when Redis forgets |
 //! |---|---|---|---|
 //! | [`RedisGate`] | be fast | the database decides alone | the database decides |
+//! | [`RedisSeen`] | be fast | the ledger decides alone | the ledger decides |
 //! | [`RedisTokens`] | keep what it was told | no token is issued or used | forms have to be sent again |
 
 mod gate;
 mod link;
+mod seen;
 mod tokens;
 
 use counterfoil_core::BoxError;
 
 pub use gate::{Options, RedisGate};
+pub use seen::{RedisSeen, SeenOptions};
 pub use tokens::{RedisTokens, TokenOptions};
 
 /// Settings that cannot work. Nothing was opened.
@@ -28,6 +32,9 @@ pub enum OptionsError {
     /// A gate that never shuts, or does not open again in time.
     #[error("the gate's ttl is {0:?}; it must be from 1 ms to 1 hour")]
     Ttl(std::time::Duration),
+    /// Messages that are not remembered, or for longer than anybody needs.
+    #[error("the gate remembers for {0:?}; it must be from 1 s to 30 days")]
+    SeenTtl(std::time::Duration),
     /// No time to answer.
     #[error("patience must be greater than zero")]
     Patience,

@@ -13,7 +13,7 @@ use counterfoil_core::BoxError;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError};
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult};
 
 use crate::OptionsError;
 
@@ -76,13 +76,19 @@ impl Link {
 
     /// Asks Redis.
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
+        let ask = async |mut connection| command.query_async(&mut connection).await;
+        self.with(ask).await
+    }
+
+    /// Asks Redis something longer.
+    pub(crate) async fn with<T, F, Fut>(&self, ask: F) -> Result<T, Failure>
+    where
+        F: FnOnce(MultiplexedConnection) -> Fut,
+        Fut: Future<Output = RedisResult<T>>,
+    {
         let (turn, opening) = self.opening()?;
         let answer = tokio::time::timeout(self.settings.patience, async {
-            let mut connection = opening.await?;
-            command
-                .query_async(&mut connection)
-                .await
-                .map_err(Failure::Said)
+            ask(opening.await?).await.map_err(Failure::Said)
         });
         let answer = answer.await.unwrap_or(Err(Failure::Late));
         if answer.is_err() {
