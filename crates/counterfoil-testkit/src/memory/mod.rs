@@ -31,6 +31,7 @@ mod reading;
 mod relay;
 mod settle;
 mod state;
+mod topic;
 mod tx;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,7 @@ use tokio::sync::{Notify, watch};
 pub use clock::Clock;
 pub use guard::MemoryGuard;
 pub use harness::MemoryHarness;
+pub use topic::Topic;
 pub use tx::{MemoryTx, Savepoint};
 
 use state::State;

@@ -14,7 +14,7 @@ use counterfoil_core::incoming::{Defect, Incoming};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::policy::Backoff;
 use counterfoil_core::source::DeadLetter;
-use counterfoil_core::store::{Result, StoreError};
+use counterfoil_core::store::{Disposition, Result, StoreError};
 use counterfoil_engine::Nudge;
 use counterfoil_engine::consume::{Applied, Apply, Received};
 use sqlx::{Pool, Transaction};
@@ -46,7 +46,7 @@ pub(super) struct Inbox<D: Database> {
 }
 
 /// Why a transaction was rolled back.
-pub(super) enum Trouble {
+enum Trouble {
     Store(StoreError),
     /// The handler of one message failed.
     Handler(Failure),
@@ -151,7 +151,7 @@ impl<D: Database> Inbox<D> {
             let answer = self.one(&mut run, received).await;
             run.answers.push(answer.map_err(Trouble::Handler)?);
         }
-        let answers = self.commit(run).await?;
+        let answers = self.commit(run).await.map_err(spoiled)?;
         let keys = batch.iter().zip(&answers);
         // The broker still has a dead letter, and the ledger does not.
         let noted = keys.filter(|(_, answer)| !matches!(answer, Applied::Dead(_)));
@@ -308,6 +308,19 @@ impl<D: Database> Inbox<D> {
         if let Some(nudge) = self.retries.get() {
             nudge.nudge();
         }
+    }
+}
+
+/// A transaction that cannot be committed although the database is well was spoiled by a handler: it
+/// has swallowed an error, kept the transaction, or broken a rule that is checked at the end.
+fn spoiled(error: StoreError) -> Trouble {
+    match error.disposition() {
+        Disposition::Retry => Trouble::Store(error),
+        Disposition::Fail => Trouble::Handler(Failure::Again {
+            code: Code::TASK_ERROR,
+            error: error.one_line(),
+            after: None,
+        }),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use counterfoil_core::inbox::{Judge, Mode, Verdict};
 use counterfoil_core::incoming::{Defect, Incoming};
-use counterfoil_core::store::{Result, StoreError};
+use counterfoil_core::store::{Disposition, Result, StoreError};
 use counterfoil_core::{Capabilities, Code, Delivery, Destination, Outcome};
 
 use super::apply::Inbox;
@@ -100,12 +100,21 @@ impl<D: Database> Again<D> {
             }
         }
         judge.applied(lane, incoming.version);
+        match self.commit(&slot, &judge).await {
+            Ok(()) => Ok(Outcome::Stored),
+            Err(error) if error.disposition() == Disposition::Retry => Err(error),
+            // The handler has spoiled the transaction.
+            Err(error) => Ok(Outcome::retry(Code::TASK_ERROR, error.one_line())),
+        }
+    }
+
+    async fn commit(&self, slot: &Slot<D>, judge: &Judge) -> Result<()> {
         let kept = || StoreError::Doomed("a handler has kept the transaction".into());
         let mut tx = slot.take().ok_or_else(kept)?;
-        D::inbox_finish(&mut tx, &inbox.name, &judge.risen()).await?;
+        D::inbox_finish(&mut tx, &self.inbox.name, &judge.risen()).await?;
         tx.commit().await.map_err(D::classify)?;
-        inbox.outbox.nudge();
-        Ok(Outcome::Stored)
+        self.inbox.outbox.nudge();
+        Ok(())
     }
 }
 
