@@ -5,8 +5,9 @@
 //! error that Redis gives for everything is the destination's fault, not the message's. Error texts
 //! are bounded and on one line.
 
+use counterfoil_core::source::SourceError;
 use counterfoil_core::{Code, Outcome};
-use redis::{RedisError, ServerError, Value};
+use redis::{ErrorKind, RedisError, ServerError, Value};
 
 const LONGEST_TEXT: usize = 300;
 
@@ -43,6 +44,37 @@ pub(crate) fn refusal(error: &ServerError) -> Outcome {
         // LOADING, OOM, READONLY, MASTERDOWN, BUSY, MISCONF, NOREPLICAS, and what a later version
         // or a proxy may say: it failed now, and nothing says that it will for ever.
         _ => Outcome::retry(Code::UPSTREAM_5XX, text),
+    }
+}
+
+/// What an error means for somebody who receives.
+pub(crate) fn failure(error: &RedisError) -> SourceError {
+    match error.code() {
+        Some(code) => by_code(code, error.detail().unwrap_or_default(), why(error)),
+        None if error.kind() == ErrorKind::Parse => SourceError::Failed(why(error).into()),
+        None => SourceError::Unavailable(why(error)),
+    }
+}
+
+/// The same for an error that is one of several answers.
+pub(crate) fn refused(error: &ServerError) -> SourceError {
+    by_code(
+        error.code(),
+        error.details().unwrap_or_default(),
+        words(error),
+    )
+}
+
+fn by_code(code: &str, detail: &str, text: String) -> SourceError {
+    match code {
+        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "WRONGTYPE" | "MOVED" | "ASK"
+        | "CROSSSLOT" => SourceError::Refused(text),
+        "ERR" if detail.starts_with("unknown command") => SourceError::Refused(text),
+        "LOADING" | "READONLY" | "MASTERDOWN" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN" => {
+            SourceError::Unavailable(text)
+        }
+        // Among them NOGROUP: the stream or the group is gone, and a new subscription makes it.
+        _ => SourceError::Failed(text.into()),
     }
 }
 

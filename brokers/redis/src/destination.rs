@@ -16,6 +16,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::classify::{answer, is_over, why};
 use crate::entry::Entry;
 use crate::link::Link;
+use crate::partition;
+use crate::server::Server;
 use crate::settings::{Settings, SettingsError};
 use crate::stream::StreamName;
 
@@ -35,6 +37,7 @@ pub struct RedisStreams {
     link: Link,
     shown: String,
     stream: StreamName,
+    partitions: Option<u16>,
     source: Source,
     timeout: Duration,
     max_batch: usize,
@@ -44,12 +47,18 @@ pub struct RedisStreams {
 impl RedisStreams {
     /// Builds the destination. Nothing is connected yet.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
-        let mut checked = settings.check()?;
-        let link = Link::new(&mut checked).map_err(|e| SettingsError::Url(why(&e)))?;
+        let checked = settings.check()?;
+        let shown = checked.address.shown.clone();
+        let server = Server::new(
+            checked.address,
+            checked.connect_timeout,
+            checked.max_payload,
+        )?;
         Ok(Self {
-            link,
-            shown: checked.shown,
+            link: Link::new(server),
+            shown,
             stream: checked.stream,
+            partitions: checked.partitions,
             source: checked.source,
             timeout: checked.timeout,
             max_batch: checked.max_batch,
@@ -58,7 +67,10 @@ impl RedisStreams {
     }
 
     fn entry(&self, delivery: &Delivery) -> Result<Entry, Outcome> {
-        let stream = self.stream.of(delivery);
+        let mut stream = self.stream.of(delivery);
+        if let Some(partitions) = self.partitions {
+            stream = partition::stream(&stream, partition::of(delivery, partitions));
+        }
         Entry::of(delivery, &self.source, &stream, self.max_payload)
     }
 

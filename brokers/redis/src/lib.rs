@@ -43,13 +43,26 @@
 //! | `durability` | settings of Redis that lose data |
 //! | `destination` | all of it together |
 
+mod address;
+mod arrival;
 mod classify;
 mod destination;
 mod durability;
 mod entry;
+mod group;
+mod hold;
+mod keeper;
 mod link;
+mod partition;
+mod pump;
+mod server;
 mod settings;
+mod settle;
+mod source;
+mod source_settings;
 mod stream;
 
 pub use destination::RedisStreams;
 pub use settings::{Settings, SettingsError};
+pub use source::RedisStreamsSource;
+pub use source_settings::SourceSettings;

@@ -9,17 +9,16 @@ use std::time::Duration;
 
 use counterfoil_core::envelope::{Source, SourceError};
 use counterfoil_core::message::MAX_PAYLOAD;
-use redis::io::tcp::TcpSettings;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo};
 
-use crate::classify::why;
+use crate::address::Address;
 use crate::stream::StreamName;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_BATCH: usize = 500;
 const LARGEST_BATCH: usize = 10_000;
+const MOST_PARTITIONS: u16 = 1_024;
 /// Redis' own limit for one value.
 const LARGEST_PAYLOAD: usize = 512 * 1024 * 1024;
 
@@ -27,9 +26,11 @@ const LARGEST_PAYLOAD: usize = 512 * 1024 * 1024;
 ///
 /// | setting | default | bounds |
 /// |---|---|---|
-/// | `url` | | `redis://[user[:password]@]host[:port][/database]` |
+/// | `url` | | `redis://[user[:password]@]host[:port][/database]`, `rediss://` with the feature `tls` |
 /// | `stream`, may hold `{aggregate-type}` and `{event-type}` | | not empty |
+/// | `partitions`, streams `NAME.0` and on | one stream `NAME` | 1 to 1,024 |
 /// | `password` | that of the URL, or none | not in both places |
+/// | `ca`, certificates (PEM) to trust | those of the system | with `rediss://` |
 /// | `source`, where messages say that they come from | `counterfoil` | a URI reference |
 /// | `timeout` of a whole batch, connecting included | 10 s | above 0, up to 10 min |
 /// | `connect_timeout` for name, TCP and login | 3 s, or half of `timeout` if that is less | above 0, below `timeout` |
@@ -51,7 +52,9 @@ const LARGEST_PAYLOAD: usize = 512 * 1024 * 1024;
 pub struct Settings {
     url: String,
     stream: String,
+    partitions: Option<u16>,
     password: Option<String>,
+    ca: Option<Vec<u8>>,
     source: Option<String>,
     timeout: Duration,
     connect_timeout: Option<Duration>,
@@ -65,7 +68,9 @@ impl Settings {
         Self {
             url: url.into(),
             stream: stream.into(),
+            partitions: None,
             password: None,
+            ca: None,
             source: None,
             timeout: TIMEOUT,
             connect_timeout: None,
@@ -77,6 +82,18 @@ impl Settings {
     /// Logs in with this password, as the user of the URL or as the default one.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
+        self
+    }
+
+    /// Spreads entries over so many streams, `NAME.0` and on, by what their order is kept for.
+    pub fn partitions(mut self, partitions: u16) -> Self {
+        self.partitions = Some(partitions);
+        self
+    }
+
+    /// Trusts servers whose certificates these signed (PEM), and no others. Needs `rediss://`.
+    pub fn ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.ca = Some(pem.into());
         self
     }
 
@@ -113,8 +130,9 @@ impl Settings {
 
     /// Checks everything at once.
     pub(crate) fn check(self) -> Result<Checked, SettingsError> {
-        let (server, login) = address(&self.url, self.password)?;
+        let address = Address::parse(&self.url, self.password, self.ca)?;
         let stream = StreamName::parse(&self.stream)?;
+        check_partitions(self.partitions)?;
         let source = self.source.map(Source::new).transpose()?;
         if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
             return Err(SettingsError::Timeout(self.timeout));
@@ -132,10 +150,9 @@ impl Settings {
             return Err(SettingsError::MaxPayload(self.max_payload));
         }
         Ok(Checked {
-            shown: format!("redis://{}/{}", server.addr(), login.database),
-            server,
-            login,
+            address,
             stream,
+            partitions: self.partitions,
             source: source.unwrap_or_default(),
             timeout: self.timeout,
             connect_timeout,
@@ -147,11 +164,12 @@ impl Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let server = address(&self.url, None).map(|(server, _)| server.addr().to_string());
         f.debug_struct("Settings")
-            .field("server", &server)
+            .field("server", &Address::shown_of(&self.url))
             .field("stream", &self.stream)
+            .field("partitions", &self.partitions)
             .field("password", &self.password.is_some())
+            .field("ca", &self.ca.is_some())
             .field("source", &self.source)
             .field("timeout", &self.timeout)
             .field("connect_timeout", &self.connect_timeout)
@@ -161,14 +179,22 @@ impl fmt::Debug for Settings {
     }
 }
 
+/// Whether there can be so many.
+pub(crate) fn check_partitions(partitions: Option<u16>) -> Result<(), SettingsError> {
+    match partitions {
+        Some(wrong) if !(1..=MOST_PARTITIONS).contains(&wrong) => {
+            Err(SettingsError::Partitions(wrong))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Settings in which nothing is wrong.
 pub(crate) struct Checked {
-    /// Where, and nothing about how to log in: we do that ourselves, to see every answer.
-    pub(crate) server: ConnectionInfo,
-    pub(crate) login: Login,
-    /// The address for people.
-    pub(crate) shown: String,
+    pub(crate) address: Address,
     pub(crate) stream: StreamName,
+    /// Absent: one stream, under its own name.
+    pub(crate) partitions: Option<u16>,
     pub(crate) source: Source,
     pub(crate) timeout: Duration,
     pub(crate) connect_timeout: Duration,
@@ -176,14 +202,7 @@ pub(crate) struct Checked {
     pub(crate) max_payload: usize,
 }
 
-/// What a new connection says first.
-pub(crate) struct Login {
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<String>,
-    pub(crate) database: i64,
-}
-
-/// Why a destination cannot be built.
+/// Why a destination or a source cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
@@ -191,14 +210,17 @@ pub enum SettingsError {
     #[error("the URL of Redis is not usable: {0}")]
     Url(String),
     /// The URL is of another kind.
-    #[error("the URL of Redis begins with redis://, not {0}:")]
+    #[error("the URL of Redis begins with redis:// or rediss://, not {0}:")]
     Scheme(String),
-    /// The URL asks for an encrypted connection.
+    /// The URL asks for an encrypted connection, and this build has none.
     #[error(
-        "connections to Redis are not encrypted: rediss:// cannot be used; put a TLS proxy beside \
-         this program, or use redis:// in a network that you trust"
+        "this program was built without encrypted connections to Redis: rediss:// needs the \
+         feature `tls`"
     )]
     Tls,
+    /// The certificates to trust cannot be used.
+    #[error("the certificates to trust {0}")]
+    Ca(String),
     /// There is a password in the URL and beside it.
     #[error("there is a password in the URL and another one beside it: choose one")]
     TwoPasswords,
@@ -211,6 +233,15 @@ pub enum SettingsError {
     /// The name of the stream cannot be used.
     #[error("the name of the stream {0}")]
     Stream(String),
+    /// The number of partitions is out of bounds.
+    #[error("a stream has 1 to {MOST_PARTITIONS} partitions, not {0}")]
+    Partitions(u16),
+    /// The name of the group cannot be used.
+    #[error("the name of the group {0}")]
+    Group(String),
+    /// The time after which a consumer is missed is out of bounds.
+    #[error("a consumer is missed after 500 ms to 1 hour, not {0:?}")]
+    MissedAfter(Duration),
     /// The source cannot be used.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -226,53 +257,6 @@ pub enum SettingsError {
     /// The largest payload is out of bounds.
     #[error("the largest payload is 1 byte to 512 MiB, not {0} bytes")]
     MaxPayload(usize),
-}
-
-fn address(url: &str, password: Option<String>) -> Result<(ConnectionInfo, Login), SettingsError> {
-    let url = url.trim();
-    match url.split_once("://").map(|(scheme, _)| scheme) {
-        Some("redis") => {}
-        Some("rediss") => return Err(SettingsError::Tls),
-        Some(other) => return Err(SettingsError::Scheme(other.into())),
-        None => return Err(bad_url("it has no scheme; write redis://HOST:PORT/")),
-    }
-    if url.contains(['?', '#']) {
-        let text = "it has a part behind `?` or `#`; inside a password these are %3F and %23";
-        return Err(bad_url(text));
-    }
-    let read = url.into_connection_info().map_err(|e| bad_url(&why(&e)))?;
-    if !matches!(read.addr(), ConnectionAddr::Tcp(_, port) if *port > 0) {
-        return Err(bad_url("port 0 cannot be connected to"));
-    }
-    let given = read.redis_settings();
-    if given.db() < 0 {
-        return Err(bad_url("a database has a number from 0"));
-    }
-    let in_url = given.password().map(ToOwned::to_owned);
-    if in_url.is_some() && password.is_some() {
-        return Err(SettingsError::TwoPasswords);
-    }
-    let login = Login {
-        user: given.username().map(ToOwned::to_owned),
-        password: in_url.or(password),
-        database: given.db(),
-    };
-    if login.password.as_deref() == Some("") {
-        return Err(SettingsError::EmptyPassword);
-    }
-    if login.user.is_some() && login.password.is_none() {
-        return Err(SettingsError::NoPassword);
-    }
-    // Nothing is said by the driver itself when it connects.
-    let silent = RedisConnectionInfo::default().set_skip_set_lib_name();
-    let server = read
-        .set_redis_settings(silent)
-        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    Ok((server, login))
-}
-
-fn bad_url(problem: &str) -> SettingsError {
-    SettingsError::Url(problem.to_owned())
 }
 
 #[cfg(test)]
@@ -291,7 +275,7 @@ mod tests {
     fn defaults_are_as_documented() {
         let checked = plain().check().unwrap();
 
-        assert_eq!(checked.shown, "redis://127.0.0.1:6379/0");
+        assert_eq!(checked.address.shown, "redis://127.0.0.1:6379/0");
         assert_eq!(checked.timeout, Duration::from_secs(10));
         assert_eq!(checked.connect_timeout, Duration::from_secs(3));
         assert_eq!(checked.max_batch, 500);
@@ -304,13 +288,13 @@ mod tests {
     #[test]
     fn a_url_is_taken_apart() {
         let url = "redis://relay:a%23b@[::1]:7000/3";
-        let login = Settings::new(url, "s").check().unwrap().login;
+        let login = Settings::new(url, "s").check().unwrap().address.login;
 
         assert_eq!(login.user.as_deref(), Some("relay"));
         assert_eq!(login.password.as_deref(), Some("a#b"));
         assert_eq!(login.database, 3);
         let beside = Settings::new("redis://relay@h/", "s").password("p");
-        assert_eq!(beside.check().unwrap().login.password.unwrap(), "p");
+        assert_eq!(beside.check().unwrap().address.login.password.unwrap(), "p");
     }
 
     #[test]
@@ -329,6 +313,7 @@ mod tests {
         ] {
             assert!(matches!(url(wrong), SettingsError::Url(_)), "{wrong}");
         }
+        #[cfg(not(feature = "tls"))]
         assert_eq!(url("rediss://h/"), SettingsError::Tls);
         assert_eq!(url("http://h/"), SettingsError::Scheme("http".into()));
         assert_eq!(
@@ -362,6 +347,9 @@ mod tests {
                 SettingsError::ConnectTimeout(connect)
             );
         }
+        for n in [0, 1_025] {
+            assert_eq!(refused(plain().partitions(n)), SettingsError::Partitions(n));
+        }
         for n in [0, 10_001] {
             assert_eq!(refused(plain().max_batch(n)), SettingsError::MaxBatch(n));
         }
@@ -390,7 +378,7 @@ mod tests {
             let shown = format!("{settings:?}");
             assert!(!shown.contains("hunter2"), "{shown}");
             match settings.check() {
-                Ok(checked) => assert!(!checked.shown.contains("hunter2")),
+                Ok(checked) => assert!(!checked.address.shown.contains("hunter2")),
                 Err(error) => assert!(!format!("{error:?} {error}").contains("hunter2")),
             }
         }
