@@ -34,6 +34,8 @@ pub(crate) struct Held {
     pub(crate) arrival: Arrival,
     /// The caller has it.
     out: bool,
+    /// The caller had it before, and gave it back.
+    returned: bool,
 }
 
 /// The shared state of a subscription and its tasks.
@@ -128,7 +130,7 @@ impl Hold {
             return;
         }
         for (id, arrival) in entries {
-            inner.add(place, id, arrival);
+            inner.add(place, id, arrival, false);
         }
         drop(inner);
         self.arrived.notify_one();
@@ -140,14 +142,14 @@ impl Hold {
         inner.known.remove(&(held.place, held.id.clone()));
         let mut arrival = held.arrival;
         arrival.deliveries = arrival.deliveries.map(|n| n.saturating_add(1));
-        inner.add(held.place, held.id, arrival);
+        inner.add(held.place, held.id, arrival, true);
         drop(inner);
         self.arrived.notify_one();
     }
 }
 
 impl Inner {
-    fn add(&mut self, place: usize, id: String, mut arrival: Arrival) {
+    fn add(&mut self, place: usize, id: String, mut arrival: Arrival, returned: bool) {
         if !self.known.insert((place, id.clone())) {
             return;
         }
@@ -159,12 +161,15 @@ impl Inner {
             id,
             arrival,
             out: false,
+            returned,
         };
         self.held.insert(Tag(self.last_tag), held);
     }
 
-    /// Hands out the next ones.
+    /// Hands out the next ones. When all of them were given back before, new ones are still asked
+    /// for: what comes back again and again keeps nobody waiting.
     pub(crate) fn take(&mut self, max: usize) -> Vec<Arrival> {
+        self.asked = max;
         let mut taken = Vec::new();
         while taken.len() < max {
             let Some(tag) = self.ready.pop_front() else {
@@ -172,6 +177,9 @@ impl Inner {
             };
             if let Some(held) = self.held.get_mut(&tag) {
                 held.out = true;
+                if !held.returned {
+                    self.asked = 0;
+                }
                 taken.push(held.arrival.clone());
             }
         }
@@ -227,6 +235,12 @@ impl Inner {
     /// How many wait here.
     pub(crate) fn waiting(&self) -> usize {
         self.ready.len()
+    }
+
+    /// How many wait here that were never handed out.
+    pub(crate) fn fresh(&self) -> usize {
+        let held = self.ready.iter().filter_map(|tag| self.held.get(tag));
+        held.filter(|held| !held.returned).count()
     }
 
     fn retain(&mut self, keep: impl Fn(&Held) -> bool) {

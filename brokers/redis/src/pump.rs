@@ -89,7 +89,7 @@ impl Pump {
         if inner.over.is_some() {
             return Plan::End;
         }
-        if inner.asked == 0 || inner.waiting() > 0 {
+        if inner.asked == 0 || inner.fresh() > 0 {
             return Plan::Wait;
         }
         let count = inner.asked.min(MOST);

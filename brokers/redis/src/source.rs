@@ -210,19 +210,17 @@ impl Membership {
 impl Subscription for Membership {
     async fn receive(&mut self, max: usize) -> Result<Vec<Arrival>, SourceError> {
         loop {
-            {
+            let taken = {
                 let mut inner = self.hold.lock();
                 if let Some(over) = &inner.over {
                     return Err(over.error());
                 }
-                let taken = inner.take(max);
-                if max == 0 || !taken.is_empty() {
-                    inner.asked = 0;
-                    return Ok(taken);
-                }
-                inner.asked = max;
-            }
+                inner.take(max)
+            };
             self.hold.wanted.notify_one();
+            if max == 0 || !taken.is_empty() {
+                return Ok(taken);
+            }
             self.hold.arrived.notified().await;
         }
     }

@@ -180,7 +180,7 @@ mod tests {
         let with =
             |url: &str, stream: &str| refused(&format!("stream = \"{stream}\"\nurl = \"{url}\"\n"));
         let tls = with("rediss://h/", "s");
-        assert!(tls[0].starts_with("4: `url` in [destination.a]: connections to Redis are not"));
+        assert!(tls[0].starts_with("4: `url` in [destination.a]: this program was built without"));
         assert!(with("http://h/", "s")[0].contains("begins with redis://"));
         assert!(with("redis://u@h/", "s")[0].contains("there is no password"));
         let odd = with("redis://h/", "{queue}");

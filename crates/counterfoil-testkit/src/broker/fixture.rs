@@ -56,6 +56,12 @@ impl<H: BrokerHarness> BrokerFixture<H> {
         self.source().await.features()
     }
 
+    /// The largest payload that passes, where there is one.
+    pub async fn largest_payload(&self) -> Option<usize> {
+        let declared = self.features().await.largest_payload;
+        declared.or(self.harness.largest_payload())
+    }
+
     /// A new member of the usual group.
     pub async fn member(&self) -> Member {
         self.member_of(GROUP).await

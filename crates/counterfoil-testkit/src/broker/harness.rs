@@ -67,6 +67,12 @@ pub trait BrokerHarness: Sized + Send + Sync + 'static {
     /// What the cases must know.
     fn manner(&self) -> Manner;
 
+    /// The largest payload of its destinations, where the broker has no limit that its driver could
+    /// declare.
+    fn largest_payload(&self) -> Option<usize> {
+        None
+    }
+
     /// Makes a topic that nobody else uses, with several partitions where there are such.
     async fn topic(&self) -> String;
 

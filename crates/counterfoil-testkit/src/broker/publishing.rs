@@ -51,7 +51,7 @@ pub async fn batches_under_way_together_are_all_stored<H: BrokerHarness>(t: Brok
 
 /// A message that is too large, in the middle of good ones.
 pub async fn one_message_that_cannot_pass_spoils_nothing<H: BrokerHarness>(t: BrokerFixture<H>) {
-    let Some(largest) = t.features().await.largest_payload else {
+    let Some(largest) = t.largest_payload().await else {
         return;
     };
     let mut member = t.member().await;
@@ -78,7 +78,7 @@ pub async fn one_message_that_cannot_pass_spoils_nothing<H: BrokerHarness>(t: Br
 pub async fn the_largest_payload_passes_and_one_byte_more_does_not<H: BrokerHarness>(
     t: BrokerFixture<H>,
 ) {
-    let Some(largest) = t.features().await.largest_payload else {
+    let Some(largest) = t.largest_payload().await else {
         return;
     };
     let mut member = t.member().await;

@@ -1,9 +1,9 @@
 //! A Redis of a test's own, to freeze, kill and empty.
 //!
 //! # Promise
-//! It listens on a free port of 127.0.0.1, keeps nothing on disk, and does not outlive its handle.
-//! A kill is a real SIGKILL and a pause a real SIGSTOP. After a restart it is empty, and its
-//! address is the same.
+//! It listens on a free port of 127.0.0.1 and does not outlive its handle. A kill is a real SIGKILL
+//! and a pause a real SIGSTOP. After a restart its address is the same; it is empty, unless it was
+//! started as one that keeps what it has confirmed.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
@@ -33,6 +33,7 @@ pub struct PrivateRedis {
     port: u16,
     child: Child,
     directory: TempDir,
+    keeps: bool,
 }
 
 impl PrivateRedis {
@@ -41,15 +42,28 @@ impl PrivateRedis {
     /// # Panics
     /// When there is no `redis-server` and `CI` is `true`, or when it does not start.
     pub async fn start() -> Option<Self> {
+        Self::begin(false).await
+    }
+
+    /// Starts one that has everything that it confirmed after a kill and a restart.
+    ///
+    /// # Panics
+    /// The same as [`Self::start`].
+    pub async fn start_durable() -> Option<Self> {
+        Self::begin(true).await
+    }
+
+    async fn begin(keeps: bool) -> Option<Self> {
         let directory = tempfile::tempdir().expect("no temporary directory");
         for _ in 0..20 {
             let port = free_port();
-            match launch(&directory, port).await {
+            match launch(&directory, port, keeps).await {
                 Ok(Some(child)) => {
                     return Some(Self {
                         port,
                         child,
                         directory,
+                        keeps,
                     });
                 }
                 // Somebody else was faster at this port.
@@ -74,13 +88,13 @@ impl PrivateRedis {
         self.child.kill().await.expect("Redis cannot be killed");
     }
 
-    /// Starts it again, empty, at the same address.
+    /// Starts it again at the same address.
     ///
     /// # Panics
     /// When it does not start.
     pub async fn restart(&mut self) {
         self.kill().await;
-        self.child = launch(&self.directory, self.port)
+        self.child = launch(&self.directory, self.port, self.keeps)
             .await
             .expect("redis-server cannot be started")
             .expect("redis-server does not start again");
@@ -150,10 +164,12 @@ pub(super) fn free_port() -> u16 {
 }
 
 /// A Redis that answers, or nothing when it ended at once.
-async fn launch(directory: &TempDir, port: u16) -> std::io::Result<Option<Child>> {
+async fn launch(directory: &TempDir, port: u16, keeps: bool) -> std::io::Result<Option<Child>> {
+    let keep = if keeps { "yes" } else { "no" };
     let mut child = Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-        .args(["--daemonize", "no", "--appendonly", "no", "--save", ""])
+        .args(["--daemonize", "no", "--save", "", "--appendonly", keep])
+        .args(["--appendfsync", "always"])
         .arg("--dir")
         .arg(directory.path())
         .stdin(Stdio::null())
@@ -197,5 +213,17 @@ mod tests {
 
         assert_eq!(redis.say("EXISTS a").await, ":0");
         assert_eq!(redis.url(), url);
+    }
+
+    #[tokio::test]
+    async fn a_durable_one_has_everything_after_a_restart() {
+        let Some(mut redis) = PrivateRedis::start_durable().await else {
+            return;
+        };
+
+        assert_eq!(redis.say("SET a 1").await, "+OK");
+        redis.restart().await;
+
+        assert_eq!(redis.say("EXISTS a").await, ":1");
     }
 }
