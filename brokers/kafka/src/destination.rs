@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use counterfoil_core::envelope::Source;
 use counterfoil_core::{Capabilities, Code, Delivery, Destination, Outcome};
 use krafka::Record;
-use krafka::producer::DeliveryHandle;
+use krafka::producer::{DeliveryHandle, Producer};
 use tokio::time::{Instant, timeout_at};
 
 use crate::classify::{after, before, is_over};
@@ -59,46 +59,78 @@ impl Kafka {
         record::of(delivery, &self.source, topic, self.max_payload)
     }
 
-    /// Hands records over, and waits for what comes of them.
-    async fn send(&self, records: Vec<(usize, Record)>, outcomes: &mut Outcomes) {
+    async fn send(&self, batch: &[Delivery], records: Vec<Placed>, outcomes: &mut Outcomes) {
         let deadline = Instant::now() + self.timeout;
         let live = match timeout_at(deadline, self.link.take()).await {
             Ok(Ok(live)) => live,
             Ok(Err(outcome)) => return outcomes.note_all(&records, &outcome),
             Err(_) => return outcomes.note_all(&records, &self.no_time()),
         };
+        let way = Way {
+            live: &live,
+            producer: &live.producer,
+            deadline,
+        };
+        let large = self.send_along(&way, records, outcomes).await;
+        // A batch that is too large says nothing about each of its messages.
+        let again = |place: usize| Some((place, self.record(&batch[place]).ok()?));
+        let large: Vec<Placed> = large.into_iter().filter_map(again).collect();
+        if large.is_empty() {
+            return;
+        }
+        let producer = match timeout_at(deadline, live.alone()).await {
+            Ok(Ok(producer)) => producer,
+            Ok(Err(error)) => return outcomes.note_all(&large, &before(&error)),
+            Err(_) => return outcomes.note_all(&large, &self.no_time()),
+        };
+        self.send_along(&Way { producer, ..way }, large, outcomes)
+            .await;
+    }
+
+    /// Hands records over, and waits for what comes of them. Those that were found too large.
+    async fn send_along(
+        &self,
+        way: &Way<'_>,
+        records: Vec<Placed>,
+        outcomes: &mut Outcomes,
+    ) -> Vec<usize> {
         let mut topics = BTreeMap::new();
         let mut under_way = Vec::with_capacity(records.len());
         for (place, record) in records {
             if !topics.contains_key(&record.topic) {
-                let found = self.find(&live, &record.topic, deadline).await;
+                let found = self.find(way, &record.topic).await;
                 topics.insert(record.topic.clone(), found);
             }
             match &topics[&record.topic] {
                 Some(failure) => outcomes.note(place, failure.clone()),
-                None => match self.enqueue(&live, record, deadline).await {
+                None => match self.enqueue(way, record).await {
                     Ok(handle) => under_way.push((place, handle)),
                     Err(failure) => outcomes.note(place, failure),
                 },
             }
         }
+        let mut large = Vec::new();
         for (place, handle) in under_way {
-            let outcome = self.confirmed(&live, handle, deadline).await;
+            let outcome = self.confirmed(way, handle).await;
+            if matches!(&outcome, Outcome::Refused { code, .. } if *code == Code::TOO_LARGE) {
+                large.push(place);
+            }
             outcomes.note(place, outcome);
         }
+        large
     }
 
     /// Whether this topic cannot be written to, and why. Asked once for all of a batch: the answer
     /// "not there" takes its time.
-    async fn find(&self, live: &Arc<Live>, topic: &str, deadline: Instant) -> Option<Outcome> {
-        match timeout_at(deadline, live.producer.partitions_for(topic)).await {
+    async fn find(&self, way: &Way<'_>, topic: &str) -> Option<Outcome> {
+        match timeout_at(way.deadline, way.producer.partitions_for(topic)).await {
             Ok(Ok(_)) => {
-                self.link.look_at(live, topic);
+                self.link.look_at(way.live, topic);
                 None
             }
             Ok(Err(error)) => {
                 if is_over(&error) {
-                    self.link.discard(live).await;
+                    self.link.discard(way.live).await;
                 }
                 Some(before(&error))
             }
@@ -106,17 +138,12 @@ impl Kafka {
         }
     }
 
-    async fn enqueue(
-        &self,
-        live: &Arc<Live>,
-        record: Record,
-        deadline: Instant,
-    ) -> Result<DeliveryHandle, Outcome> {
-        match timeout_at(deadline, live.producer.enqueue(record)).await {
+    async fn enqueue(&self, way: &Way<'_>, record: Record) -> Result<DeliveryHandle, Outcome> {
+        match timeout_at(way.deadline, way.producer.enqueue(record)).await {
             Ok(Ok(handle)) => Ok(handle),
             Ok(Err(error)) => {
                 if is_over(&error) {
-                    self.link.discard(live).await;
+                    self.link.discard(way.live).await;
                 }
                 Err(before(&error))
             }
@@ -124,17 +151,12 @@ impl Kafka {
         }
     }
 
-    async fn confirmed(
-        &self,
-        live: &Arc<Live>,
-        handle: DeliveryHandle,
-        deadline: Instant,
-    ) -> Outcome {
-        match timeout_at(deadline, handle).await {
+    async fn confirmed(&self, way: &Way<'_>, handle: DeliveryHandle) -> Outcome {
+        match timeout_at(way.deadline, handle).await {
             Ok(Ok(_)) => Outcome::Stored,
             Ok(Err(error)) => {
                 if is_over(&error) {
-                    self.link.discard(live).await;
+                    self.link.discard(way.live).await;
                 }
                 after(&error)
             }
@@ -151,6 +173,17 @@ impl Kafka {
     }
 }
 
+/// A record, and where in the batch its message stands.
+type Placed = (usize, Record);
+
+/// How records go.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    live: &'a Arc<Live>,
+    producer: &'a Producer,
+    deadline: Instant,
+}
+
 /// The outcomes of a batch.
 struct Outcomes(Vec<Option<Outcome>>);
 
@@ -159,7 +192,7 @@ impl Outcomes {
         self.0[place] = Some(outcome);
     }
 
-    fn note_all(&mut self, records: &[(usize, Record)], outcome: &Outcome) {
+    fn note_all(&mut self, records: &[Placed], outcome: &Outcome) {
         for (place, _) in records {
             self.note(*place, outcome.clone());
         }
@@ -194,7 +227,7 @@ impl Destination for Kafka {
             }
         }
         if !records.is_empty() {
-            self.send(records, &mut outcomes).await;
+            self.send(batch, records, &mut outcomes).await;
         }
         let unknown = || Outcome::retry(Code::UNCONFIRMED, "nothing is known about this message");
         let known = outcomes.0.into_iter();

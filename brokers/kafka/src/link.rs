@@ -13,7 +13,7 @@ use counterfoil_core::Outcome;
 use krafka::producer::{Acks, Producer};
 use krafka::{CloseOptions, Kafka, KrafkaError};
 use tokio::runtime::Handle;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 use crate::access::Access;
 use crate::classify::before;
@@ -41,8 +41,40 @@ pub(crate) struct Link {
 
 /// A producer that several use.
 pub(crate) struct Live {
-    pub(crate) kafka: Kafka,
+    kafka: Kafka,
     pub(crate) producer: Arc<Producer>,
+    /// Sends each record by itself.
+    alone: OnceCell<Arc<Producer>>,
+    whole: Duration,
+    max_payload: usize,
+}
+
+impl Live {
+    /// A producer whose records have an outcome within this time.
+    pub(crate) async fn new(
+        kafka: Kafka,
+        whole: Duration,
+        max_payload: usize,
+    ) -> Result<Self, KrafkaError> {
+        let producer = producer(&kafka, whole, max_payload, BATCH_BYTES).await?;
+        Ok(Self {
+            kafka,
+            producer: Arc::new(producer),
+            alone: OnceCell::new(),
+            whole,
+            max_payload,
+        })
+    }
+
+    /// For what was refused together with others. The client halves a batch that is too large, but
+    /// not often enough, and then says of all of what is left that it is too large.
+    pub(crate) async fn alone(&self) -> Result<&Arc<Producer>, KrafkaError> {
+        let open = || async {
+            let producer = producer(&self.kafka, self.whole, self.max_payload, 1).await?;
+            Ok(Arc::new(producer))
+        };
+        self.alone.get_or_try_init(open).await
+    }
 }
 
 impl Link {
@@ -81,11 +113,7 @@ impl Link {
             request,
         } = self.times;
         let kafka = self.access.connect(connect, request).await?;
-        let producer = producer(&kafka, whole, self.max_payload).await?;
-        Ok(Live {
-            kafka,
-            producer: Arc::new(producer),
-        })
+        Live::new(kafka, whole, self.max_payload).await
     }
 
     /// Nobody gets this producer any more.
@@ -106,11 +134,11 @@ impl Link {
     }
 }
 
-/// An idempotent producer whose records have an outcome within this time.
-pub(crate) async fn producer(
+async fn producer(
     kafka: &Kafka,
     whole: Duration,
     max_payload: usize,
+    batch_bytes: usize,
 ) -> Result<Producer, KrafkaError> {
     kafka
         .producer()
@@ -118,7 +146,7 @@ pub(crate) async fn producer(
         .idempotent(true)
         // While one batch is under way the next one fills: waiting for it would only be late.
         .linger(Duration::ZERO)
-        .batch_size(BATCH_BYTES)
+        .batch_size(batch_bytes)
         .buffer_memory(BUFFER_BYTES.max(2 * (max_payload + MAX_BESIDE)))
         // Before ours, because it knows more about what was written.
         .delivery_timeout(whole * 9 / 10)
@@ -133,11 +161,14 @@ impl Drop for Live {
     fn drop(&mut self) {
         // Nobody waits for anything any more: what is left is a connection to be closed.
         if let Ok(runtime) = Handle::try_current() {
-            let producer = Arc::clone(&self.producer);
-            runtime.spawn(async move {
-                let options = CloseOptions::new().timeout(FAREWELL);
-                let _ = producer.close_with(options).await;
-            });
+            let alone = self.alone.take();
+            let both = [Some(Arc::clone(&self.producer)), alone];
+            for producer in both.into_iter().flatten() {
+                runtime.spawn(async move {
+                    let options = CloseOptions::new().timeout(FAREWELL);
+                    let _ = producer.close_with(options).await;
+                });
+            }
         }
     }
 }

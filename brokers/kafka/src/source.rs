@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use crate::classify::{is_old_broker, received};
 use crate::durability;
-use crate::link::{Live, producer};
+use crate::link::Live;
 use crate::membership::Member;
 use crate::record::dead_letters;
 use crate::settings::{CheckedSource, MAX_PAYLOAD, SettingsError, SourceSettings};
@@ -202,11 +202,8 @@ impl KafkaSubscription {
         let live = match &mut self.letters {
             Some(live) => live,
             empty => {
-                let opened = within(whole, producer(&self.kafka, whole, LARGEST_LETTER)).await?;
-                empty.insert(Live {
-                    kafka: self.kafka.clone(),
-                    producer: opened.into(),
-                })
+                let live = Live::new(self.kafka.clone(), whole, LARGEST_LETTER);
+                empty.insert(within(whole, live).await?)
             }
         };
         match within(whole, live.producer.send(letter)).await {

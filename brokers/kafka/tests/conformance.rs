@@ -1,5 +1,7 @@
 //! The suite that every broker passes, on a real Kafka.
 
+#![allow(clippy::unwrap_used, reason = "a surprise ends the test")]
+
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

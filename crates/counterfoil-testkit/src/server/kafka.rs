@@ -81,7 +81,8 @@ impl PrivateKafka {
         Self::start_with(None).await
     }
 
-    /// Starts one that also has an address with a password, and one with a password and TLS.
+    /// Starts one that also has an address with a password, and one with a password and TLS. It
+    /// forms groups in the older way only, as every Kafka before 4.0 does.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -268,6 +269,7 @@ num.io.threads=2
     if let Some(certificate) = certificate {
         let (name, word) = (PrivateKafka::USER, PrivateKafka::PASSWORD);
         let one_line = |pem: &str| pem.trim().replace('\n', "\\n");
+        all += "group.coordinator.rebalance.protocols=classic\n";
         all += "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512\n";
         for listener in ["password", "tls"] {
             let at = format!("listener.name.{listener}");
