@@ -14,6 +14,7 @@
 //! | [`suite`] | the cases |
 //! | [`gone`] | callers that go away in the middle |
 //! | [`guard`] | the same for the guard: harness, fixture and cases |
+//! | [`inbox`] | the same for the inbox: harness, fixture and cases |
 //! | [`broker`] | the same for brokers: harness, fixture and cases |
 
 #![allow(
@@ -28,6 +29,7 @@ pub mod fixture;
 pub mod gone;
 pub mod guard;
 pub mod harness;
+pub mod inbox;
 pub mod memory;
 pub mod relay;
 pub mod server;

@@ -24,6 +24,11 @@ fn every_case_of_the_brokers_is_listed_in_the_macro() {
     assert!(check("src/broker") > 35, "the cases were not found");
 }
 
+#[test]
+fn every_case_of_the_inbox_is_listed_in_the_macro() {
+    assert!(check("src/inbox") > 50, "the cases were not found");
+}
+
 /// Answers how many cases there are.
 fn check(folder: &str) -> usize {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);

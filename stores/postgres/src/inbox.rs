@@ -42,12 +42,19 @@ pub async fn admit(
         Mode::Arrival => include_str!("../sql/inbox/arrive.sql"),
         Mode::Retry => include_str!("../sql/inbox/retry.sql"),
     };
-    let fresh: Vec<String> = sqlx::query_scalar(sql)
-        .bind(consumer)
-        .bind(keys)
-        .fetch_all(&mut **tx)
-        .await
-        .map_err(classify)?;
+    let fresh: Vec<String> = match keys {
+        [] => {
+            let mark = sqlx::query(include_str!("../sql/inbox/mark.sql"));
+            mark.execute(&mut **tx).await.map_err(classify)?;
+            Vec::new()
+        }
+        keys => sqlx::query_scalar(sql)
+            .bind(consumer)
+            .bind(keys)
+            .fetch_all(&mut **tx)
+            .await
+            .map_err(classify)?,
+    };
     let lanes = match aggregates {
         [] => HashMap::new(),
         some => lanes(tx, consumer, mode, some).await?,
@@ -210,7 +217,7 @@ pub async fn finish(
     let aggregates: Vec<&Aggregate> = versions.keys().copied().collect();
     let (kinds, ids) = columns(&aggregates);
     let versions: Vec<i64> = versions.into_values().collect();
-    let (inside, noted): (bool, i64) = sqlx::query_as(include_str!("../sql/inbox/finish.sql"))
+    let (same, noted): (bool, i64) = sqlx::query_as(include_str!("../sql/inbox/finish.sql"))
         .bind(consumer)
         .bind(kinds)
         .bind(ids)
@@ -218,7 +225,7 @@ pub async fn finish(
         .fetch_one(&mut **tx)
         .await
         .map_err(classify)?;
-    if !inside {
+    if !same {
         let why = "it was ended by somebody else: by a statement that commits or rolls back";
         return Err(StoreError::Doomed(why.into()));
     }

@@ -6,6 +6,9 @@
     reason = "this is test code: a surprise ends the test"
 )]
 
+#[path = "conformance/inbox.rs"]
+mod inbox;
+
 use std::sync::Arc;
 use std::time::Duration;
 

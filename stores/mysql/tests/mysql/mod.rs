@@ -3,6 +3,7 @@
 mod client;
 mod dates;
 pub(crate) mod harness;
+mod inbox;
 mod locks;
 mod migrations;
 mod transactions;

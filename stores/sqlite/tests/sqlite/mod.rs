@@ -2,6 +2,7 @@
 
 mod foreign;
 pub(crate) mod harness;
+mod inbox;
 mod locks;
 mod schema;
 mod trouble;

@@ -1,0 +1,2 @@
+-- As arrive.sql marks the transaction.
+SELECT set_config('counterfoil.inbox', 'open', true)

@@ -1,0 +1,107 @@
+//! The conformance suite of the inbox on SQLite.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil_core::Code;
+use counterfoil_core::inbox::{Admitted, Deferred, Mode};
+use counterfoil_core::message::Aggregate;
+use counterfoil_core::store::Result;
+use counterfoil_sqlite::{classify, inbox};
+use counterfoil_testkit::inbox::harness::InboxHarness;
+use sqlx::{AssertSqlSafe, Sqlite, Transaction};
+
+use super::harness::SqliteHarness;
+
+counterfoil_testkit::inbox_suite!(SqliteHarness);
+
+type Tx = Transaction<'static, Sqlite>;
+
+#[async_trait]
+impl InboxHarness for SqliteHarness {
+    async fn prepare(&self) {
+        self.execute("CREATE TABLE business (id INTEGER PRIMARY KEY)")
+            .await;
+    }
+
+    async fn begin_consumer(&self) -> Result<Tx> {
+        inbox::begin(&self.pool).await
+    }
+
+    async fn admit(
+        &self,
+        tx: &mut Tx,
+        consumer: &str,
+        mode: Mode,
+        keys: &[&str],
+        aggregates: &[&Aggregate],
+    ) -> Result<Admitted> {
+        inbox::admit(tx, consumer, mode, keys, aggregates).await
+    }
+
+    async fn defer(&self, tx: &mut Tx, consumer: &str, deferred: &[Deferred]) -> Result<()> {
+        inbox::defer(tx, consumer, deferred).await
+    }
+
+    async fn finish(
+        &self,
+        tx: &mut Tx,
+        consumer: &str,
+        applied: &[(&Aggregate, i64)],
+    ) -> Result<()> {
+        inbox::finish(tx, consumer, applied).await
+    }
+
+    async fn forced(&self, tx: &mut Tx, seq: i64, code: &Code) -> Result<bool> {
+        inbox::forced(tx, seq, code).await
+    }
+
+    async fn purge(&self, consumer: &str, keep: Duration, batch: u32) -> Result<u64> {
+        inbox::purge(&self.pool, consumer, keep, batch).await
+    }
+
+    async fn plain_commit(&self, tx: Tx) -> Result<()> {
+        tx.commit().await.map_err(classify)
+    }
+
+    async fn insert(&self, tx: &mut Tx, id: i64) -> Result<()> {
+        sqlx::query("INSERT INTO business (id) VALUES (?1)")
+            .bind(id)
+            .execute(&mut **tx)
+            .await
+            .map_err(classify)?;
+        Ok(())
+    }
+
+    async fn execute(&self, tx: &mut Tx, sql: &'static str) {
+        sqlx::raw_sql(sql).execute(&mut **tx).await.unwrap();
+    }
+
+    async fn rows(&self) -> Vec<i64> {
+        sqlx::query_scalar("SELECT id FROM business ORDER BY id")
+            .fetch_all(&self.pool)
+            .await
+            .unwrap()
+    }
+
+    /// As a full disk does.
+    async fn swallow(&self, tx: &mut Tx) {
+        let failed = sqlx::raw_sql(
+            "INSERT INTO business (id) VALUES (-1); INSERT OR ROLLBACK INTO business (id) VALUES (-1)",
+        )
+        .execute(&mut **tx)
+        .await;
+        assert!(failed.is_err());
+    }
+
+    async fn age_inbox(&self, days: u32) {
+        let ms = i64::from(days) * 86_400_000;
+        sqlx::raw_sql(AssertSqlSafe(format!(
+            "UPDATE counterfoil_inbox SET processed_at = processed_at - {ms};
+             UPDATE counterfoil_inbox_lanes SET touched = touched - {days}"
+        )))
+        .execute(&self.pool)
+        .await
+        .unwrap();
+    }
+}
