@@ -245,7 +245,9 @@ pub async fn forced(tx: &mut Transaction<'_, Postgres>, seq: i64, code: &Code) -
 /// Forgets at most one batch of what was processed longer ago than this, and of aggregates that
 /// nobody has touched since. Answers how many rows went.
 pub async fn purge(pool: &PgPool, consumer: &str, keep: Duration, batch: u32) -> Result<u64> {
+    // Planned each time: whether to look at every row depends on how many there are.
     let removed: i64 = sqlx::query_scalar(include_str!("../sql/inbox/purge.sql"))
+        .persistent(false)
         .bind(consumer)
         .bind(millis(keep).div_euclid(1_000))
         .bind(i64::from(batch))

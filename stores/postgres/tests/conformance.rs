@@ -8,6 +8,8 @@
 
 #[path = "conformance/inbox.rs"]
 mod inbox;
+#[path = "conformance/plans.rs"]
+mod plans;
 
 use std::sync::Arc;
 use std::time::Duration;

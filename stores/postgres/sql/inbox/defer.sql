@@ -7,10 +7,11 @@ WITH u AS MATERIALIZED (
         WITH ORDINALITY AS u (key, id, kind, aggregate, version, event_type, headers, payload, payload_bin, held, delay,
                               attempts, code, error, n)
 ), noted AS (
-    UPDATE counterfoil_inbox i SET state = 'waiting'
-    FROM u
-    WHERE i.consumer = $1 AND i.key = u.key
-    RETURNING u.n
+    -- As in finish.sql: a row that was not there is from the end of time, and is not counted.
+    INSERT INTO counterfoil_inbox AS i (consumer, key, processed_at)
+    SELECT $1, u.key, 'infinity' FROM u
+    ON CONFLICT (consumer, key) DO UPDATE SET state = 'waiting'
+    RETURNING i.key, i.processed_at
 )
 INSERT INTO counterfoil_outbox
     (id, queue, aggregate_type, aggregate_id, version, event_type, headers, payload, payload_bin, state, available_at,
@@ -19,5 +20,5 @@ SELECT u.id, $4, u.kind, u.aggregate, u.version, u.event_type, u.headers, u.payl
        CASE WHEN u.held THEN 'held' ELSE 'retrying' END, clock_timestamp() + u.delay * interval '1 millisecond',
        u.attempts, u.code, u.error
 FROM u
-JOIN noted USING (n)
+JOIN noted ON noted.key = u.key AND noted.processed_at < 'infinity'
 ORDER BY u.n

@@ -1,6 +1,8 @@
--- $1 consumer, $2 kinds, $3 ids, ascending. Locks the rows that are there, in this order.
+-- $1 consumer, $2 kinds, $3 ids, ascending. Locks the rows that are there, one after the other in this order.
+-- LATERAL: each by its key, also when this was planned while the table was empty.
 SELECT u.n, l.version
 FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS u (kind, id, n)
-JOIN counterfoil_inbox_lanes l ON l.consumer = $1 AND l.kind = u.kind AND l.id = u.id
-ORDER BY u.n
-FOR NO KEY UPDATE OF l
+CROSS JOIN LATERAL (
+    SELECT version FROM counterfoil_inbox_lanes
+    WHERE consumer = $1 AND kind = u.kind AND id = u.id
+    FOR NO KEY UPDATE) AS l

@@ -1,5 +1,5 @@
 -- $1 consumer, $2 age in seconds, $3 rows of each kind in one go. What waits or is parked stays.
--- By ctid, which no plan can take for a reason to look at the whole table. The rows are locked, so they do not move.
+-- By ctid: the rows are locked, so they do not move.
 WITH p AS (
     DELETE FROM counterfoil_inbox
     WHERE ctid = ANY (ARRAY(
