@@ -122,6 +122,13 @@ pub trait Database: sealed::Sealed + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<bool>>;
 
     #[doc(hidden)]
+    fn inbox_waiting<'a>(
+        pool: &'a Pool<Self::Sqlx>,
+        consumer: &'a str,
+        most: u32,
+    ) -> BoxFuture<'a, Result<u64>>;
+
+    #[doc(hidden)]
     fn inbox_purge<'a>(
         pool: &'a Pool<Self::Sqlx>,
         consumer: &'a str,
@@ -265,6 +272,14 @@ macro_rules! database {
                 code: &'a Code,
             ) -> BoxFuture<'a, Result<bool>> {
                 Box::pin($driver::inbox::forced(tx, seq, code))
+            }
+
+            fn inbox_waiting<'a>(
+                pool: &'a Pool<Self::Sqlx>,
+                consumer: &'a str,
+                most: u32,
+            ) -> BoxFuture<'a, Result<u64>> {
+                Box::pin($driver::inbox::waiting(pool, consumer, most))
             }
 
             fn inbox_purge<'a>(

@@ -119,6 +119,7 @@ macro_rules! shop {
             test!(what_a_handler_enqueues_commits_with_its_message);
             test!(what_is_received_again_and_again_is_stored_before_it_is_tried);
             test!(a_consumer_that_cannot_work_says_why);
+            test!(when_too_much_is_put_off_the_broker_keeps_the_rest);
             test!(two_consumers_do_not_share_what_they_have_processed);
             test!(a_stop_finishes_what_has_begun);
         }
@@ -579,6 +580,38 @@ async fn a_consumer_that_cannot_work_says_why<D: Shop>(t: Scratch<D>) {
     let again = move |tx, event| handle::<D>(tx, event, Arc::clone(&tries));
     let twice = builder.on("Paid", again).start().await;
     assert!(matches!(twice, Err(Error::Settings(_))));
+}
+
+async fn when_too_much_is_put_off_the_broker_keeps_the_rest<D: Shop>(t: Scratch<D>) {
+    let works = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let told = Arc::clone(&works);
+    let handler = move |mut tx: Tx<D>, event: Event<Order>| {
+        let works = told.load(std::sync::atomic::Ordering::SeqCst);
+        async move {
+            D::note(&mut tx, "x", event.version.unwrap_or_default()).await?;
+            match works {
+                true => Ok(()),
+                false => Err(HandleError::failed("the other side is down")),
+            }
+        }
+    };
+    let slow = Backoff::new(Duration::from_secs(2), Duration::from_secs(2), 100).unwrap();
+    let builder = t.cf.consumer("stock", t.topic.clone()).on("Paid", handler);
+    let builder = builder.backoff(slow).most_waiting(20).held(10).batch(5);
+    let consumer = builder.start().await.unwrap();
+    let mut sent = 0;
+    // Until it has stopped to receive, with some to spare.
+    eventually("it stops receiving", async || {
+        sent += 1;
+        t.send(&format!("m{sent}"), &format!("s{sent}"), 1, "{}");
+        t.topic.received() + 200 < sent
+    })
+    .await;
+    works.store(true, std::sync::atomic::Ordering::SeqCst);
+    t.settled().await;
+
+    assert_eq!(D::effects(&t.pool).await.len() as u64, sent);
+    consumer.stop().await;
 }
 
 async fn two_consumers_do_not_share_what_they_have_processed<D: Shop>(t: Scratch<D>) {

@@ -152,6 +152,17 @@ pub async fn forced(tx: &mut Transaction<'_, Sqlite>, seq: i64, code: &Code) -> 
         .map_err(classify)
 }
 
+/// How many messages the consumer has put off, counted up to `most`.
+pub async fn waiting(pool: &SqlitePool, consumer: &str, most: u32) -> Result<u64> {
+    let count: i64 = sqlx::query_scalar(include_str!("../sql/inbox/waiting.sql"))
+        .bind(queue_of(consumer))
+        .bind(i64::from(most))
+        .fetch_one(pool)
+        .await
+        .map_err(classify)?;
+    Ok(count.cast_unsigned())
+}
+
 /// Forgets at most one batch of what was processed longer ago than this, and of aggregates that
 /// nobody has touched since. Answers how many rows went.
 pub async fn purge(pool: &SqlitePool, consumer: &str, keep: Duration, batch: u32) -> Result<u64> {

@@ -4,7 +4,8 @@
 //! A message is settled at its broker after what it did has been committed, and never before.
 //! Messages of one aggregate are applied in the order of their arrival, one batch at a time; others
 //! beside them. What cannot be applied because the database does not answer stays with us and is
-//! tried again; the broker is asked for no more than [`ConsumerSettings::held`] meanwhile.
+//! tried again; the broker is asked for no more than [`ConsumerSettings::held`] meanwhile. While too
+//! much is put off, it is asked for nothing.
 //!
 //! When the broker goes away, it is subscribed to again. What was received before and not begun is
 //! forgotten here, because it comes again; what was begun is finished, and its second reception is a
@@ -35,6 +36,9 @@ use lanes::{Lane, Lanes};
 
 /// How long to wait before the broker or the database is asked again, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How often it is asked whether less is put off by now.
+const FULL_PAUSE: Duration = Duration::from_millis(500);
 
 /// How a consumer works.
 ///
@@ -121,6 +125,9 @@ pub trait Apply: Send + Sync + 'static {
     /// Processes messages in their order, and answers for each. Everything that the answers say is
     /// committed. After an error nothing, or only a part, is: the same messages may be given again.
     async fn apply(&self, batch: &[Received]) -> Result<Vec<Applied>>;
+
+    /// Whether so much is put off that the broker had better keep the rest.
+    async fn is_full(&self) -> Result<bool>;
 }
 
 /// A message on its way through this process.
@@ -159,6 +166,8 @@ impl Consumer {
             session: 0,
             resume_at: None,
             failures: 0,
+            putting_off: false,
+            full: false,
         };
         let task = Some(tokio::spawn(work.run(stopped)));
         Self { stop, task }
@@ -214,6 +223,10 @@ struct Work {
     resume_at: Option<Instant>,
     /// In a row, of the database.
     failures: u32,
+    /// Something was put off since it was last asked how much there is.
+    putting_off: bool,
+    /// Too much is put off.
+    full: bool,
 }
 
 impl Work {
@@ -277,6 +290,8 @@ impl Work {
         );
         let mut lag = tokio::time::interval(self.settings.lag_every);
         lag.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut look = tokio::time::interval(FULL_PAUSE);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             self.begin();
             let room = self.settings.held.saturating_sub(self.lanes.len());
@@ -295,7 +310,11 @@ impl Work {
                     self.resume_at = None;
                     Ok(())
                 }
-                received = subscription.receive(room), if room > 0 => received.map(|arrivals| {
+                _ = look.tick(), if self.full || self.putting_off => {
+                    self.look_whether_full().await;
+                    Ok(())
+                }
+                received = subscription.receive(room), if room > 0 && !self.full => received.map(|arrivals| {
                     for arrival in arrivals {
                         let received = Received {
                             incoming: Incoming::of(&arrival, &self.settings.mapping),
@@ -362,6 +381,7 @@ impl Work {
         match answer {
             Ok(applied) => {
                 self.failures = 0;
+                self.putting_off |= applied.contains(&Applied::Deferred);
                 self.lanes.done(&batch);
                 let session = self.session;
                 let pairs = batch.into_iter().zip(applied);
@@ -441,6 +461,25 @@ impl Work {
                 );
             }
         }
+    }
+
+    async fn look_whether_full(&mut self) {
+        self.putting_off = false;
+        let full = match self.apply.is_full().await {
+            Ok(full) => full,
+            // Whoever applies will see it, too.
+            Err(_) => self.full,
+        };
+        let name = &*self.settings.name;
+        match (self.full, full) {
+            (false, true) => tracing::warn!(
+                consumer = name,
+                "too much is put off: nothing more is received until less waits"
+            ),
+            (true, false) => tracing::info!(consumer = name, "receiving again"),
+            _ => {}
+        }
+        self.full = full;
     }
 
     async fn tell_lag(

@@ -38,6 +38,7 @@ pub(super) struct Inbox<D: Database> {
     pub(super) backoff: Backoff,
     pub(super) poison: Poison,
     pub(super) timeout: Duration,
+    pub(super) most_waiting: u32,
     pub(super) gate: Option<Arc<dyn Gate>>,
     /// Wakes the relay that has what is put off.
     pub(super) retries: OnceLock<Nudge>,
@@ -89,6 +90,11 @@ impl<D: Database> Apply for Inbox<D> {
             false => answers.next(),
         };
         Ok(seen.into_iter().filter_map(answer).collect())
+    }
+
+    async fn is_full(&self) -> Result<bool> {
+        let waiting = D::inbox_waiting(&self.pool, &self.name, self.most_waiting).await?;
+        Ok(waiting >= u64::from(self.most_waiting))
     }
 }
 

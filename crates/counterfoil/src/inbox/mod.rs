@@ -86,6 +86,7 @@ pub enum Poison {
 /// | `poison` | park |
 /// | `keep` | 30 days |
 /// | `timeout` | 30 s for one message |
+/// | `most_waiting` | 10,000 messages put off |
 /// | `mapping` | the envelope; dedup by id |
 #[must_use]
 pub struct Builder<D: Database> {
@@ -101,6 +102,7 @@ pub struct Builder<D: Database> {
     poison: Poison,
     keep: Duration,
     timeout: Duration,
+    most_waiting: u32,
     gate: Option<Arc<dyn Gate>>,
     wrong: Option<SettingsError>,
 }
@@ -127,6 +129,7 @@ impl<D: Database> Builder<D> {
             poison: Poison::Park,
             keep: Duration::from_secs(30 * 86_400),
             timeout: Duration::from_secs(30),
+            most_waiting: 10_000,
             gate: None,
             wrong: None,
         }
@@ -217,6 +220,13 @@ impl<D: Database> Builder<D> {
         self
     }
 
+    /// When so many messages are put off, because they fail or wait behind one that does, nothing
+    /// more is received: the broker keeps the rest.
+    pub fn most_waiting(mut self, most: u32) -> Self {
+        self.most_waiting = most;
+        self
+    }
+
     /// A fast gate in front of the ledger.
     pub fn gate(mut self, gate: Arc<dyn Gate>) -> Self {
         self.gate = Some(gate);
@@ -262,6 +272,7 @@ impl<D: Database> Builder<D> {
             backoff: self.backoff,
             poison: self.poison,
             timeout: self.timeout,
+            most_waiting: self.most_waiting,
             gate: self.gate,
             retries: std::sync::OnceLock::new(),
             outbox: self.outbox,
@@ -319,6 +330,7 @@ impl<D: Database> Builder<D> {
             ("held", self.consume.held == 0),
             ("keep", self.keep.is_zero()),
             ("timeout", self.timeout.is_zero()),
+            ("most_waiting", self.most_waiting == 0),
         ] {
             if zero {
                 return Err(SettingsError::Zero(what).into());

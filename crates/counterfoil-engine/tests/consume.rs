@@ -1,0 +1,157 @@
+//! The loop of a consumer, without a database.
+
+#![allow(clippy::unwrap_used, reason = "a surprise ends the test")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use counterfoil_core::StoreError;
+use counterfoil_core::source::Source as _;
+use counterfoil_core::store::Result;
+use counterfoil_engine::consume::{Applied, Apply, Consumer, ConsumerSettings, Received};
+use counterfoil_testkit::memory::Topic;
+
+/// What to do with the next batches; then everything succeeds.
+#[derive(Default)]
+struct Script {
+    next: Mutex<VecDeque<Act>>,
+    /// The ids of each batch that came.
+    seen: Mutex<Vec<Vec<String>>>,
+    /// The ids that took effect.
+    applied: Mutex<Vec<String>>,
+}
+
+enum Act {
+    Fail,
+    Panic,
+}
+
+#[async_trait]
+impl Apply for Script {
+    async fn apply(&self, batch: &[Received]) -> Result<Vec<Applied>> {
+        let ids: Vec<String> = batch.iter().map(|r| r.incoming.key.clone()).collect();
+        self.seen.lock().unwrap().push(ids.clone());
+        let act = self.next.lock().unwrap().pop_front();
+        match act {
+            Some(Act::Fail) => return Err(StoreError::Unreachable("gone".into())),
+            Some(Act::Panic) => std::panic::panic_any("on purpose"),
+            None => {}
+        }
+        self.applied.lock().unwrap().extend(ids);
+        Ok(vec![Applied::Done; batch.len()])
+    }
+
+    async fn is_full(&self) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+fn send(topic: &Topic, id: &str, subject: &str) -> u64 {
+    topic.send(&[("ce_id", id), ("ce_subject", subject)], b"{}")
+}
+
+fn start(topic: &Topic, script: &Arc<Script>, change: fn(&mut ConsumerSettings)) -> Consumer {
+    let mut settings = ConsumerSettings::new("stock");
+    change(&mut settings);
+    let apply = Arc::clone(script) as Arc<dyn Apply>;
+    Consumer::start(Arc::new(topic.clone()), apply, settings)
+}
+
+fn script(acts: impl IntoIterator<Item = Act>) -> Arc<Script> {
+    Arc::new(Script {
+        next: Mutex::new(acts.into_iter().collect()),
+        ..Script::default()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_settled_before_it_is_committed_and_failures_are_tried_again_in_order() {
+    let topic = Topic::new();
+    let numbers: Vec<u64> = ["1", "2", "3"].map(|id| send(&topic, id, "a")).into();
+    let script = script([Act::Fail, Act::Panic, Act::Fail]);
+
+    let consumer = start(&topic, &script, |_| {});
+    topic.drained().await;
+    consumer.stop().await;
+
+    assert_eq!(topic.done(), numbers);
+    assert_eq!(*script.applied.lock().unwrap(), ["1", "2", "3"]);
+    assert!(script.seen.lock().unwrap().len() > 3);
+    assert_eq!(topic.received(), 3, "they stayed with us meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_is_received_than_may_be_held() {
+    let topic = Topic::new();
+    for n in 0..100 {
+        send(&topic, &n.to_string(), &n.to_string());
+    }
+    let script = script(std::iter::repeat_with(|| Act::Fail).take(50));
+
+    let consumer = start(&topic, &script, |s| s.held = 10);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(topic.received(), 10);
+
+    topic.drained().await;
+    assert_eq!(topic.done().len(), 100);
+    consumer.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_broken_connection_what_was_not_settled_comes_again() {
+    let topic = Topic::new();
+    for n in 0..20 {
+        send(&topic, &n.to_string(), "a");
+    }
+    let script = script([Act::Fail, Act::Fail]);
+
+    let consumer = start(&topic, &script, |s| s.batch = 3);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    topic.break_off();
+    topic.drained().await;
+    consumer.stop().await;
+
+    assert_eq!(topic.done(), (1..=20).collect::<Vec<u64>>());
+    assert!(topic.received() >= 40);
+    // Repeats are the inbox's business; first effects are in order.
+    let mut first = script.applied.lock().unwrap().clone();
+    let mut known = std::collections::HashSet::new();
+    first.retain(|id| known.insert(id.clone()));
+    let expected: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(first, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_dropped_settles_nothing_more() {
+    let topic = Topic::new();
+    send(&topic, "1", "a");
+    let script = script([Act::Fail]);
+
+    let consumer = start(&topic, &script, |_| {});
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    drop(consumer);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+
+    assert_eq!(topic.done(), [] as [u64; 0]);
+    let mut next = topic.subscribe().await.unwrap();
+    assert_eq!(next.receive(9).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_several_aggregates_share_a_batch_and_spread_over_the_workers() {
+    let topic = Topic::new();
+    for n in 0..80 {
+        send(&topic, &n.to_string(), &(n % 40).to_string());
+    }
+    let script = script([]);
+
+    let consumer = start(&topic, &script, |s| (s.workers, s.batch) = (4, 15));
+    topic.drained().await;
+    consumer.stop().await;
+
+    let seen = script.seen.lock().unwrap();
+    assert!(seen.iter().all(|batch| batch.len() <= 15));
+    assert!(seen.iter().any(|batch| batch.len() > 5), "{seen:?}");
+}
