@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use krafka::admin::DescribeClusterOptions;
 use krafka::consumer::{
     AutoOffsetReset, Consumer, ConsumerRebalanceListener, GroupProtocol, IsolationLevel,
     OffsetAndMetadata, PartitionAssignmentStrategy, TopicPartition,
@@ -158,6 +159,7 @@ impl Member {
         let _ = listener.consumer.set(Arc::downgrade(&consumer));
         // From here on the task closes it, whatever becomes of us.
         let task = Task {
+            kafka: kafka.clone(),
             consumer: Arc::clone(&consumer),
             shared: Arc::clone(&shared),
             topic: settings.topic.clone(),
@@ -195,6 +197,9 @@ impl Member {
         let deadline = Instant::now() + patience;
         let late = || KrafkaError::timeout("telling the broker how far we are");
         loop {
+            if let Some(error) = self.shared.end() {
+                return Err(error);
+            }
             let telling = timeout_at(deadline, self.shared.telling.lock()).await;
             let telling = telling.map_err(|_| late())?;
             let marks = self.shared.ledger().marks();
@@ -216,9 +221,6 @@ impl Member {
                     }
                 }
                 Err(error) => return Err(error),
-            }
-            if let Some(error) = self.shared.end() {
-                return Err(error);
             }
             sleep(REST).await;
         }
@@ -270,6 +272,7 @@ async fn partitions(consumer: &Consumer, topic: &str) -> Vec<i32> {
 }
 
 struct Task {
+    kafka: Kafka,
     consumer: Arc<Consumer>,
     shared: Arc<Shared>,
     topic: String,
@@ -289,23 +292,41 @@ impl Task {
 
     async fn membership(&self) -> Result<(), KrafkaError> {
         timeout(self.patience, self.consumer.subscribe([&self.topic])).await??;
-        let mut last_good = Instant::now();
+        let mut sign_of_life = Instant::now();
         while !self.shared.leaving.load(Ordering::Acquire) {
             self.steer().await;
             match self.consumer.poll(TURN).await {
-                Ok(records) => {
-                    last_good = Instant::now();
+                Ok(records) if !records.is_empty() => {
+                    sign_of_life = Instant::now();
                     self.shared.take_in(records);
                 }
-                Err(KrafkaError::Wakeup) => {}
-                Err(error) if error.is_retriable() && last_good.elapsed() < self.patience => {
+                Ok(_) | Err(KrafkaError::Wakeup) => {}
+                Err(error) if error.is_retriable() && sign_of_life.elapsed() < self.patience => {
                     tracing::debug!(topic = self.topic, %error, "nothing fetched");
                     sleep(REST).await;
                 }
                 Err(error) => return Err(error),
             }
+            if sign_of_life.elapsed() > self.patience / 2 {
+                match self.probe().await {
+                    Ok(()) => sign_of_life = Instant::now(),
+                    Err(error) if sign_of_life.elapsed() > self.patience => return Err(error),
+                    Err(_) => {}
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Whether anybody is there: to the client, a broker that is gone is one that has nothing new.
+    async fn probe(&self) -> Result<(), KrafkaError> {
+        let time = self.patience / 2;
+        let options = DescribeClusterOptions::default().timeout(time);
+        let admin = self.kafka.admin();
+        let answer = timeout(time, admin.describe_cluster(options)).await;
+        answer
+            .map_err(|_| KrafkaError::timeout("a sign of life"))?
+            .map(drop)
     }
 
     /// Stops fetching where enough waits, and begins again where somebody asked.

@@ -183,7 +183,7 @@ struct KafkaSubscription {
 }
 
 impl KafkaSubscription {
-    /// Writes the letter. Whether there was one to write: it may not be ours any more.
+    /// Writes the letter, unless the message is not ours any more.
     async fn bury(&mut self, tag: Tag, why: &DeadLetter) -> Result<(), SourceError> {
         let topic = &self.settings.topic;
         let letter = self
@@ -245,6 +245,8 @@ impl Subscription for KafkaSubscription {
             match how {
                 Settle::Done => self.member.shared.ledger().done(tag),
                 Settle::Release { .. } => self.member.shared.ledger().release(tag),
+                // One that cannot be written says enough: the rest comes again.
+                Settle::Dead(_) if failure.is_some() => {}
                 Settle::Dead(why) => match self.bury(tag, &why).await {
                     Ok(()) => self.member.shared.ledger().done(tag),
                     Err(error) => failure = Some(error),

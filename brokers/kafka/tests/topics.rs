@@ -15,7 +15,7 @@ use counterfoil_core::source::{
 use counterfoil_core::{Code, Delivery, Destination as _, Outcome};
 use counterfoil_kafka::{Kafka, KafkaSource, Settings, SourceSettings};
 use counterfoil_testkit::broker::fixture::{message, messages, opaque, until};
-use counterfoil_testkit::server;
+use counterfoil_testkit::server::{self, PrivateKafka};
 use support::{make_topic, patiently};
 
 /// A topic of the Kafka that all tests use.
@@ -222,6 +222,32 @@ async fn the_retention_is_that_of_the_topic() {
 
     assert_eq!(kept, Some(Duration::from_secs(3_660)));
     assert_eq!(for_ever, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_stays_away_ends_the_subscription_and_a_short_absence_does_not() {
+    let Some(mut kafka) = PrivateKafka::start().await else {
+        return;
+    };
+    make_topic(&kafka.address(), "orders", 2, &[]).await;
+    let topic = Topic {
+        url: kafka.url(),
+        name: "orders".into(),
+    };
+    let source = topic.source_with(|settings| settings.timeout(Duration::from_secs(15)));
+    let mut member = join(&source).await;
+
+    kafka.restart().await;
+    let held = messages(10);
+    topic.publish(&held).await;
+    let arrivals = take(&mut *member, 10).await;
+    settle(&mut *member, &arrivals).await;
+    kafka.kill().await;
+    let end = patiently(member.receive(1)).await;
+
+    assert!(matches!(end, Err(SourceError::Unavailable(_))), "{end:?}");
+    let late = patiently(member.settle(vec![(arrivals[0].tag, Settle::Done)])).await;
+    assert!(matches!(late, Err(SourceError::Unavailable(_))), "{late:?}");
 }
 
 /// What was logged, by all tests of this file.
