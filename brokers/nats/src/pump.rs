@@ -61,6 +61,7 @@ impl Pump {
             self.act().await;
             let look_at = self.next_look();
             tokio::select! {
+                () = self.shared.leave.notified() => return self.finish(inbox).await,
                 () = &mut broken => {
                     self.shared.end(Trouble::Unavailable("the connection broke".to_owned()));
                 }
@@ -71,6 +72,15 @@ impl Pump {
             }
             if self.shared.state().end.is_some() {
                 return;
+            }
+        }
+    }
+
+    /// Takes in what is still on its way, and lets the server forget what we asked for.
+    async fn finish(&self, mut inbox: Subscriber) {
+        if inbox.drain().await.is_ok() {
+            while let Some(message) = inbox.next().await {
+                self.take_in(message);
             }
         }
     }
@@ -97,14 +107,10 @@ impl Pump {
             return self.notice(&message);
         }
         let now = Instant::now();
-        let consumer = message.reply.as_deref().and_then(Origin::of);
-        let names = |n: u16| self.shared.settings.consumer(n);
-        let number = consumer.and_then(|origin| {
-            let mut all = 0..self.shared.settings.subjects.partitions();
-            all.find(|n| names(*n) == origin.consumer)
-        });
-        if let (Some(number), Some(item)) = (number, Item::of(message, now)) {
-            self.shared.state().partitions[usize::from(number)].came(item, now);
+        let origin = message.reply.as_deref().and_then(Origin::of);
+        let place = origin.and_then(|origin| self.shared.partition_of(origin.consumer));
+        if let (Some(place), Some(item)) = (place, Item::of(message, now)) {
+            self.shared.state().partitions[place].came(item, now);
         }
     }
 

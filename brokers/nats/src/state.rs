@@ -26,6 +26,10 @@ pub(crate) struct Shared {
     pub(crate) talk: String,
     /// Wakes the caller that waits for messages.
     pub(crate) news: Notify,
+    /// Tells the task that the caller wants to leave.
+    pub(crate) leave: Notify,
+    /// The partition of each consumer, by its name.
+    consumers: HashMap<String, usize>,
     state: Mutex<State>,
 }
 
@@ -75,7 +79,11 @@ impl Shared {
             end: None,
         };
         state.assign();
+        let consumer = |n: u16| (settings.consumer(n), usize::from(n));
+        let consumers = (0..settings.subjects.partitions()).map(consumer).collect();
         Self {
+            consumers,
+            leave: Notify::new(),
             talk: format!("counterfoil.members.{stream}.{}", settings.group),
             live,
             settings,
@@ -88,6 +96,11 @@ impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // Nothing is left half done by a panic here: each step is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The partition that this consumer serves.
+    pub(crate) fn partition_of(&self, consumer: &str) -> Option<usize> {
+        self.consumers.get(consumer).copied()
     }
 
     /// It is over, for the first reason that was found.

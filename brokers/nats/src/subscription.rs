@@ -38,7 +38,7 @@ impl NatsSubscription {
             Settle::Done => self.confirm(tag, DONE.into()).await,
             Settle::Release { delay: None } => self.confirm(tag, AGAIN.into()).await,
             Settle::Release { delay: Some(delay) } => {
-                let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+                let nanos = i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX);
                 let text = format!("{AGAIN} {}", json!({ "delay": nanos }));
                 self.confirm(tag, text.into()).await
             }
@@ -160,20 +160,28 @@ impl Subscription for NatsSubscription {
         Ok(Some(lag))
     }
 
-    async fn close(self: Box<Self>) -> Result<(), SourceError> {
-        self.task.abort();
-        let client = &self.shared.live.client;
-        let lost = |_| SourceError::Unavailable("the connection broke".to_owned());
-        // The task takes its inbox with it: nothing new is sent to us, and what was is on its way.
-        client.flush().await.map_err(lost)?;
+    async fn close(mut self: Box<Self>) -> Result<(), SourceError> {
+        let wait = self.shared.settings.timeout;
+        self.shared.leave.notify_one();
+        // Nothing new comes to us from here on, and what was on its way is here.
+        let _ = timeout(wait, &mut self.task).await;
         let (left, ours) = self.give_up();
         release(&self.shared, left).await;
         let leaving = ours.into_iter().map(|n| unpin(&self.shared, n));
         futures_util::future::join_all(leaving).await;
         let gone = self.shared.state().members.gone();
-        let said = client.publish(self.shared.talk.clone(), gone.into()).await;
-        said.map_err(|_| SourceError::Unavailable("the connection broke".to_owned()))?;
-        client.flush().await.map_err(lost)
+        let client = &self.shared.live.client;
+        let said = async {
+            client
+                .publish(self.shared.talk.clone(), gone.into())
+                .await
+                .is_ok()
+                && client.flush().await.is_ok()
+        };
+        match timeout(wait, said).await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(SourceError::Unavailable("the connection broke".to_owned())),
+        }
     }
 }
 
