@@ -2,13 +2,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use counterfoil_core::Outcome;
-use counterfoil_core::source::Source as _;
+use counterfoil_core::source::{DeadLetter, Settle, Source as _};
+use counterfoil_core::{Code, Outcome};
 use counterfoil_nats::{Create, Settings, SourceSettings};
 use counterfoil_testkit::server::PrivateNats;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-use crate::{build, delivery, one, source};
+use crate::{build, delivery, one, source, take};
 
 /// A key that stands in the documentation of NATS.
 const SEED: &str = "SUANQDPB2RUOE4ETUA26CNX7FUKE5ZZKFCQIIW63OX225F2CO7UEXTM7ZY";
@@ -113,4 +113,53 @@ async fn any_of_several_servers_will_do() {
     for _ in 0..4 {
         assert!(is_let_in(Settings::new(&several, "orders")).await);
     }
+}
+
+#[tokio::test]
+async fn the_rights_that_the_book_names_are_enough() {
+    let settings = r#"authorization { users: [
+        { user: admin, password: pw }
+        { user: relay, password: pw, permissions: {
+            publish: ["orders.*", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.orders"],
+            subscribe: ["_INBOX.>"] } }
+        { user: stock, password: pw, permissions: {
+            publish: ["orders.DLQ", "counterfoil.members.orders.stock", "$JS.ACK.orders.>",
+                "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.orders",
+                "$JS.API.CONSUMER.INFO.orders.*", "$JS.API.CONSUMER.CREATE.orders.>",
+                "$JS.API.CONSUMER.MSG.NEXT.orders.*", "$JS.API.CONSUMER.UNPIN.orders.*"],
+            subscribe: ["_INBOX.>", "counterfoil.members.orders.stock"] } } ] }"#;
+    let Some(nats) = PrivateNats::start_with(settings).await else {
+        return;
+    };
+    let url = |user: &str| nats.url().replace("//", &format!("//{user}:pw@"));
+    let to = |user: &str| Settings::new(url(user), "orders").partitions(2);
+    assert!(is_let_in(to("admin")).await);
+    let graves = Settings::new(url("admin"), "orders.DLQ");
+    assert!(is_let_in(graves).await);
+
+    assert!(is_let_in(to("relay")).await);
+    let reading = SourceSettings::new(url("stock"), "orders", "stock").partitions(2);
+    let reading = source(reading);
+    let mut first = reading.subscribe().await.unwrap();
+    let came = take(&mut first, 2).await;
+    let dead = Settle::Dead(DeadLetter {
+        code: Code::VALIDATION_ERROR,
+        error: "no".into(),
+        attempts: 1,
+    });
+    let settled = vec![(came[0].tag, dead), (came[1].tag, Settle::Done)];
+    first.settle(settled).await.unwrap();
+    assert_eq!(first.lag().await.unwrap(), Some(0));
+    first.close().await.unwrap();
+    assert_eq!(reading.retention().await.unwrap(), None);
+
+    assert!(is_let_in(to("relay")).await);
+    let mut second = reading.subscribe().await.unwrap();
+    let came = take(&mut second, 1).await;
+    assert_eq!(
+        came[0].deliveries,
+        Some(1),
+        "what was settled does not come again"
+    );
+    second.close().await.unwrap();
 }
