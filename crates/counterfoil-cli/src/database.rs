@@ -104,6 +104,11 @@ impl Place {
         })
     }
 
+    /// Where it is, for those who open it themselves. It may hold a password.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The kind of database.
     pub(crate) fn dialect(&self) -> Dialect {
         self.dialect
@@ -236,7 +241,7 @@ fn decoded(path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn left_out(dialect: Dialect) -> Failure {
+pub(crate) fn left_out(dialect: Dialect) -> Failure {
     let name = match dialect {
         Dialect::Sqlite => "sqlite",
         Dialect::Postgres => "postgres",

@@ -3,6 +3,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `args` | the command line |
+//! | `bridge` | consumers that the configuration file describes |
 //! | `config` | the configuration file, in two stages |
 //! | `database` | which database, and opening it |
 //! | `demo` | a shop under live traffic |
@@ -13,6 +14,7 @@
 //! | `failure` | exit codes |
 
 mod args;
+mod bridge;
 mod commands;
 mod config;
 mod database;
@@ -36,6 +38,9 @@ use failure::{Failure, Result};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Drivers bring more than one kind of cryptography along: without this none of them would know
+    // which one to use. It is set once, here; a second one is impossible.
+    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let args = Args::parse();
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,

@@ -41,7 +41,23 @@ pub use write::Applied;
 #[cfg(feature = "webhook")]
 pub use counterfoil_webhook as webhook;
 
-/// Redis Streams as a destination.
+/// Kafka as a destination and a source.
+#[cfg(feature = "kafka")]
+pub use counterfoil_kafka as kafka;
+
+/// NATS JetStream as a destination and a source.
+#[cfg(feature = "nats")]
+pub use counterfoil_nats as nats;
+
+/// RabbitMQ as a destination and a source.
+#[cfg(feature = "rabbitmq")]
+pub use counterfoil_rabbitmq as rabbitmq;
+
+/// Amazon SQS as a destination and a source.
+#[cfg(feature = "sqs")]
+pub use counterfoil_sqs as sqs;
+
+/// Redis Streams as a destination and a source.
 #[cfg(feature = "redis-streams")]
 pub use counterfoil_redis_streams as redis_streams;
 

@@ -6,18 +6,18 @@
 
 use std::collections::BTreeMap;
 
-use counterfoil_core::envelope::Source;
-use counterfoil_core::message::MAX_PAYLOAD;
-use counterfoil_core::policy::Backoff;
 use counterfoil_core::store::Retention;
-use counterfoil_engine::QueueSpec;
 use counterfoil_engine::Settings as Engine;
 use serde::Deserialize;
 
-use super::figures::Figures;
+use super::brokers::kafka::Kafka;
+use super::brokers::nats::Nats;
+use super::brokers::rabbitmq::RabbitMq;
+use super::brokers::redis::Redis;
+use super::brokers::sqs::Sqs;
+use super::consumer::file::Consumer;
 use super::gateway::file::{Gateway, GatewayRoute, Upstream};
-use super::queue::Keys;
-use super::value::{KeepSent, Pointed, Size, Span};
+use super::value::{KeepSent, Pointed, Span};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,6 +32,8 @@ pub(crate) struct File {
     pub(crate) routes: Vec<Route>,
     /// `[destination.NAME]`, by name.
     pub(crate) destinations: BTreeMap<String, Destination>,
+    /// `[[consumer]]`
+    pub(crate) consumers: Vec<Consumer>,
     /// `[gateway]`, where there is one.
     pub(crate) gateway: Option<Gateway>,
     /// `[[gateway.route]]`
@@ -143,13 +145,22 @@ pub(crate) struct Route {
 pub(crate) enum Destination {
     /// `type = "webhook"`
     Webhook(Webhook),
+    /// `type = "kafka"`
+    Kafka(Kafka),
+    /// `type = "rabbitmq"`
+    RabbitMq(RabbitMq),
+    /// `type = "nats"`
+    Nats(Nats),
     /// `type = "redis"`
     Redis(Redis),
+    /// `type = "sqs"`
+    Sqs(Sqs),
 }
 
 impl Destination {
     /// The words that `type` may be.
-    pub(crate) const TYPES: [&'static str; 2] = ["webhook", "redis"];
+    pub(crate) const TYPES: [&'static str; 6] =
+        ["webhook", "kafka", "rabbitmq", "nats", "redis", "sqs"];
 }
 
 /// What parking does to later messages of the aggregate.
@@ -169,20 +180,20 @@ macro_rules! destination {
         $($(#[$about:meta])* $key:ident: $type:ty = $default:expr,)*
     }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Deserialize)]
+        #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
         #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
         pub(crate) struct $name {
             /// Always the same.
             pub(crate) r#type: String,
             $($(#[$about])* pub(crate) $key: $type,)*
             /// What parking does to later messages of the aggregate.
-            pub(crate) on_park: OnPark,
+            pub(crate) on_park: $crate::config::file::OnPark,
             /// Attempts after which a message is parked.
             pub(crate) max_attempts: u32,
             /// The longest wait after the first failure; doubles with each further one.
-            pub(crate) backoff_base: Span,
+            pub(crate) backoff_base: $crate::config::value::Span,
             /// The longest wait of all.
-            pub(crate) backoff_cap: Span,
+            pub(crate) backoff_cap: $crate::config::value::Span,
             /// Failures in a row that open the breaker; zero: never for that.
             pub(crate) breaker_failures: u32,
             /// The share of failures that opens it.
@@ -190,9 +201,9 @@ macro_rules! destination {
             /// With fewer calls the share says nothing.
             pub(crate) breaker_min_calls: u32,
             /// How long it is open before the first probe.
-            pub(crate) breaker_open: Span,
+            pub(crate) breaker_open: $crate::config::value::Span,
             /// The longest time between two probes.
-            pub(crate) breaker_open_cap: Span,
+            pub(crate) breaker_open_cap: $crate::config::value::Span,
             /// Retries in a minute, for each delivery that succeeded.
             pub(crate) retry_ratio: f64,
             /// Retries in a minute without any success.
@@ -203,21 +214,22 @@ macro_rules! destination {
 
         impl Default for $name {
             fn default() -> Self {
-                let backoff = Backoff::DEFAULT;
-                let (breaker, budget) = (QueueSpec::BREAKER, QueueSpec::BUDGET);
+                let backoff = counterfoil_core::policy::Backoff::DEFAULT;
+                let breaker = counterfoil_engine::QueueSpec::BREAKER;
+                let budget = counterfoil_engine::QueueSpec::BUDGET;
                 Self {
                     r#type: $kind.into(),
                     $($key: $default,)*
-                    on_park: OnPark::Hold,
+                    on_park: $crate::config::file::OnPark::Hold,
                     max_attempts: backoff.max_attempts(),
                     // The ceiling after one failure is the base, after very many it is the cap.
-                    backoff_base: Span(backoff.ceiling(1)),
-                    backoff_cap: Span(backoff.ceiling(u32::MAX)),
+                    backoff_base: $crate::config::value::Span(backoff.ceiling(1)),
+                    backoff_cap: $crate::config::value::Span(backoff.ceiling(u32::MAX)),
                     breaker_failures: breaker.consecutive.unwrap_or(0),
                     breaker_ratio: breaker.failure_ratio.as_f64(),
                     breaker_min_calls: breaker.min_calls,
-                    breaker_open: Span(breaker.open_for),
-                    breaker_open_cap: Span(breaker.open_cap),
+                    breaker_open: $crate::config::value::Span(breaker.open_for),
+                    breaker_open_cap: $crate::config::value::Span(breaker.open_cap),
                     retry_ratio: budget.ratio.as_f64(),
                     retry_floor: budget.floor,
                     retry_cap: budget.cap,
@@ -227,13 +239,13 @@ macro_rules! destination {
 
         impl $name {
             /// The keys that all kinds have.
-            pub(super) fn keys(&self) -> Keys {
-                Keys {
+            pub(crate) fn keys(&self) -> $crate::config::queue::Keys {
+                $crate::config::queue::Keys {
                     on_park: self.on_park,
                     max_attempts: self.max_attempts,
                     backoff_base: self.backoff_base,
                     backoff_cap: self.backoff_cap,
-                    figures: Figures {
+                    figures: $crate::config::figures::Figures {
                         failures: self.breaker_failures,
                         ratio: self.breaker_ratio,
                         min_calls: self.breaker_min_calls,
@@ -248,6 +260,7 @@ macro_rules! destination {
         }
     };
 }
+pub(super) use destination;
 
 destination!(
     /// `[destination.NAME]` with `type = "webhook"`
@@ -272,27 +285,5 @@ destination!(
         extra_ca: Option<String> = None,
         /// Sent with every request.
         headers: BTreeMap<String, Pointed> = BTreeMap::new(),
-    }
-);
-
-destination!(
-    /// `[destination.NAME]` with `type = "redis"`
-    Redis, "redis", {
-        /// Where Redis is.
-        url: Option<Pointed> = None,
-        /// To log in with, when it does not stand in the URL.
-        password: Option<Pointed> = None,
-        /// The name of the stream, perhaps with placeholders.
-        stream: Option<String> = None,
-        /// Where messages say that they come from.
-        source: String = Source::default().to_string(),
-        /// For a whole batch.
-        timeout: Span = Span(std::time::Duration::from_secs(10)),
-        /// For name, TCP and login; absent: 3 s, at most half of the timeout.
-        connect_timeout: Option<Span> = None,
-        /// Messages in one call.
-        max_batch: usize = 500,
-        /// Larger payloads are parked.
-        max_payload: Size = Size(MAX_PAYLOAD),
     }
 );

@@ -4,19 +4,22 @@
 //! Everything that is wrong is said at once, each in one line with its place in the file. The
 //! commented default file is the defaults: a test holds the two together.
 
+mod at;
+mod brokers;
+mod consumer;
 mod figures;
 mod file;
 mod gateway;
 mod nearest;
 mod queue;
 mod read;
-mod redis;
 mod settings;
 mod value;
 mod webhook;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use consumer::{Consumer, Effect};
 pub(crate) use gateway::Gateway;
 pub(crate) use settings::{Settings, Tokens};
 pub(crate) use value::shown;
@@ -161,7 +164,9 @@ impl Loaded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use file::{Destination, Redis, Webhook};
+    use brokers::redis::Redis;
+    use consumer::file::Consumer;
+    use file::{Destination, Webhook};
     use gateway::file::{Gateway, GatewayRoute, Upstream};
 
     #[test]
@@ -204,9 +209,25 @@ mod tests {
         let defaults = Redis {
             url: shown.url.clone(),
             password: shown.password.clone(),
+            ca_file: shown.ca_file.clone(),
             stream: shown.stream.clone(),
+            partitions: shown.partitions,
             connect_timeout: shown.connect_timeout,
             ..Redis::default()
+        };
+        assert_eq!(*shown, defaults);
+        let shown = &reading.file.consumers[0];
+        let defaults = Consumer {
+            name: shown.name.clone(),
+            from: shown.from.clone(),
+            to: shown.to.clone(),
+            id: shown.id.clone(),
+            aggregate_type: shown.aggregate_type.clone(),
+            aggregate_id: shown.aggregate_id.clone(),
+            version: shown.version.clone(),
+            event_type: shown.event_type.clone(),
+            gate: shown.gate.clone(),
+            ..Consumer::default()
         };
         assert_eq!(*shown, defaults);
         assert_eq!(reading.file.routes.len(), 1);
@@ -237,9 +258,20 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_a_gateway_or_a_stream_is_shown_in_the_default_file() {
-        let shown = |key: &str| DEFAULT_FILE.contains(&format!("\n#{key} = "));
+    fn every_key_of_a_gateway_a_broker_or_a_consumer_is_shown_in_the_default_file() {
+        // An alternative that cannot stand beside another one is shown as prose.
+        let shown = |key: &str| {
+            let forms = [format!("\n#{key} = "), format!("\n# {key} = ")];
+            forms.iter().any(|form| DEFAULT_FILE.contains(form))
+        };
         for keys in [
+            read::fields_of::<brokers::kafka::Kafka>(),
+            read::fields_of::<brokers::rabbitmq::RabbitMq>(),
+            read::fields_of::<brokers::nats::Nats>(),
+            read::fields_of::<brokers::sqs::Sqs>(),
+            read::fields_of::<brokers::redis::From>(),
+            read::fields_of::<Consumer>(),
+            read::fields_of::<consumer::file::To>(),
             read::fields_of::<Redis>(),
             read::fields_of::<Gateway>(),
             read::fields_of::<GatewayRoute>(),

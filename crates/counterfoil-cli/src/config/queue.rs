@@ -2,12 +2,14 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use counterfoil_core::Destination;
 use counterfoil_core::policy::backoff::{Backoff, BackoffError};
 use counterfoil_core::policy::{breaker, budget};
 use counterfoil_engine::{OnPark, QueueSpec};
 
+use super::at::At;
 use super::figures::Figures;
 use super::file;
 use super::settings::Judge;
@@ -34,8 +36,10 @@ impl Keys {
     /// The policies of this destination, unless something is wrong with them.
     pub(super) fn judge(&self, name: &str, judge: &mut Judge<'_>) -> Option<Policies> {
         // All are asked, so that what is wrong with one does not hide the others.
-        let mut wrong = |key: &str, error: &dyn Display| wrong(name, key, error, judge);
-        let backoff = self.backoff(&mut wrong);
+        let mut at = At::destination(name, judge);
+        let mut wrong = |key: &str, error: &dyn Display| at.wrong(key, error);
+        let (base, cap) = (self.backoff_base.0, self.backoff_cap.0);
+        let backoff = backoff(base, cap, self.max_attempts, &mut wrong);
         let breaker = self.figures.breaker(QueueSpec::BREAKER, &mut wrong);
         let budget = self.figures.budget(QueueSpec::BUDGET, &mut wrong);
         Some(Policies {
@@ -48,21 +52,26 @@ impl Keys {
             },
         })
     }
+}
 
-    fn backoff(&self, wrong: super::figures::Wrong<'_>) -> Option<Backoff> {
-        let (base, cap) = (self.backoff_base.0, self.backoff_cap.0);
-        let error = match Backoff::new(base, cap, self.max_attempts) {
-            Ok(backoff) => return Some(backoff),
-            Err(error) => error,
-        };
-        let key = match error {
-            BackoffError::ZeroBase | BackoffError::BadList => "backoff-base",
-            BackoffError::CapBelowBase { .. } => "backoff-cap",
-            BackoffError::NoAttempts => "max-attempts",
-        };
-        wrong(key, &error);
-        None
-    }
+/// When to try again, unless something is wrong with it.
+pub(super) fn backoff(
+    base: Duration,
+    cap: Duration,
+    attempts: u32,
+    wrong: super::figures::Wrong<'_>,
+) -> Option<Backoff> {
+    let error = match Backoff::new(base, cap, attempts) {
+        Ok(backoff) => return Some(backoff),
+        Err(error) => error,
+    };
+    let key = match error {
+        BackoffError::ZeroBase | BackoffError::BadList => "backoff-base",
+        BackoffError::CapBelowBase { .. } => "backoff-cap",
+        BackoffError::NoAttempts => "max-attempts",
+    };
+    wrong(key, &error);
+    None
 }
 
 impl Policies {
@@ -76,10 +85,4 @@ impl Policies {
             ..QueueSpec::new(name, destination)
         }
     }
-}
-
-/// Something is wrong with a key of this destination.
-pub(super) fn wrong(name: &str, key: &str, error: &dyn Display, judge: &mut Judge<'_>) {
-    let path = format!("destination.{name}.{key}");
-    judge.refuse(&path, format!("`{key}` in [destination.{name}]: {error}"));
 }

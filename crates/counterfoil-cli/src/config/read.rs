@@ -11,6 +11,8 @@ use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
+use super::brokers::From;
+use super::consumer::file::Consumer;
 use super::file::{Destination, File};
 use super::nearest::hint;
 
@@ -74,12 +76,13 @@ struct Reader<'i> {
     out: Reading,
 }
 
-const SECTIONS: [&str; 7] = [
+const SECTIONS: [&str; 8] = [
     "database",
     "server",
     "relay",
     "route",
     "destination",
+    "consumer",
     "gateway",
     "upstream",
 ];
@@ -95,6 +98,7 @@ impl<'i> Reader<'i> {
                 "relay" => self.out.file.relay = self.section(&name, "[relay]", value),
                 "route" => self.routes(value),
                 "destination" => self.destinations(value),
+                "consumer" => self.consumers(value),
                 "gateway" => self.gateway(value),
                 "upstream" => self.upstreams(value),
                 _ => {
@@ -180,7 +184,11 @@ impl<'i> Reader<'i> {
                 .and_then(|kind| kind.get_ref().as_str());
             let destination = match kind {
                 Some("webhook") => Destination::Webhook(self.section(&path, &shown, value)),
+                Some("kafka") => Destination::Kafka(self.section(&path, &shown, value)),
+                Some("rabbitmq") => Destination::RabbitMq(self.section(&path, &shown, value)),
+                Some("nats") => Destination::Nats(self.section(&path, &shown, value)),
                 Some("redis") => Destination::Redis(self.section(&path, &shown, value)),
+                Some("sqs") => Destination::Sqs(self.section(&path, &shown, value)),
                 Some(other) => {
                     let hint = hint(other, Destination::TYPES);
                     let known = Destination::TYPES.join(", ");
@@ -196,6 +204,68 @@ impl<'i> Reader<'i> {
             };
             self.out.file.destinations.insert(name, destination);
         }
+    }
+
+    fn consumers(&mut self, value: Spanned<DeValue<'i>>) {
+        let span = value.span();
+        let DeValue::Array(all) = value.into_inner() else {
+            return self.problem(Some(span), "consumers are written as [[consumer]]");
+        };
+        for (i, value) in all.into_iter().enumerate() {
+            let (span, path) = (value.span(), format!("consumer.{i}"));
+            self.note(&path, span.start);
+            let DeValue::Table(table) = value.into_inner() else {
+                self.problem(Some(span), "[[consumer]] is a section, not a value");
+                continue;
+            };
+            let (mut from, mut to, mut rest) = (None, None, DeTable::default());
+            for (key, value) in table {
+                let (part, at) = (format!("{path}.{}", key.get_ref()), key.span().start);
+                match key.get_ref().as_ref() {
+                    "from" => {
+                        self.note(&part, at);
+                        from = self.from(&part, value);
+                    }
+                    "to" => {
+                        self.note(&part, at);
+                        to = Some(self.section(&part, "`to` of [[consumer]]", value));
+                    }
+                    _ => {
+                        rest.insert(key, value);
+                    }
+                }
+            }
+            let rest = Spanned::new(span, DeValue::Table(rest));
+            let read: Consumer = self.section(&path, "[[consumer]]", rest);
+            self.out.file.consumers.push(Consumer { from, to, ..read });
+        }
+    }
+
+    /// Where a consumer's messages come from.
+    fn from(&mut self, path: &str, value: Spanned<DeValue<'i>>) -> Option<From> {
+        let shown = "`from` of [[consumer]]";
+        let kind = value
+            .get_ref()
+            .get("type")
+            .and_then(|kind| kind.get_ref().as_str());
+        Some(match kind {
+            Some("kafka") => From::Kafka(self.section(path, shown, value)),
+            Some("rabbitmq") => From::RabbitMq(self.section(path, shown, value)),
+            Some("nats") => From::Nats(self.section(path, shown, value)),
+            Some("redis") => From::Redis(self.section(path, shown, value)),
+            Some("sqs") => From::Sqs(self.section(path, shown, value)),
+            Some(other) => {
+                let (hint, known) = (hint(other, From::TYPES), From::TYPES.join(", "));
+                let text = format!("unknown type `{other}` in {shown}{hint} (known: {known})");
+                self.problem(Some(value.span()), &text);
+                return None;
+            }
+            None => {
+                let text = format!("{shown} needs a type, such as type = \"kafka\"");
+                self.problem(Some(value.span()), &text);
+                return None;
+            }
+        })
     }
 
     /// Reads one section: what is wrong in it is reported, taken out, and the rest read again.

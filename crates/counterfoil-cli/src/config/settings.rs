@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use counterfoil_core::inbox::QUEUE_PREFIX;
 use counterfoil_core::message::check_name;
 use counterfoil_core::route::Routes;
 use counterfoil_core::store::Retention;
@@ -15,11 +16,13 @@ use counterfoil_engine::pipeline::reserved;
 use counterfoil_engine::{QueueSpec, Settings as Engine};
 use subtle::ConstantTimeEq;
 
+use super::at::At;
+use super::brokers::{self, kafka, nats, rabbitmq, redis, sqs};
+use super::consumer::{self, Consumer};
 use super::file::{Destination, File, Relay};
 use super::gateway::{self, Gateway};
 use super::nearest::hint;
 use super::read::{Lines, Problem};
-use super::redis;
 use super::value::{Pointed, shown};
 use super::webhook;
 
@@ -40,6 +43,8 @@ pub(crate) struct Settings {
     pub(crate) queues: Vec<QueueSpec>,
     /// Which events go where.
     pub(crate) routes: Routes,
+    /// What is consumed.
+    pub(crate) consumers: Vec<Consumer>,
     /// The gateway, where there is one.
     pub(crate) gateway: Option<Gateway>,
 }
@@ -111,6 +116,7 @@ pub(super) fn validate(
     let engine = engine(file, &mut judge);
     let queues = queues(file, engine.lease, &mut judge);
     let routes = routes(file, &mut judge);
+    let consumers = consumer::consumers(file, &mut judge);
     let gateway = gateway::gateway(file, &mut judge);
     match judge.problems.is_empty() {
         true => Ok(Settings {
@@ -119,6 +125,7 @@ pub(super) fn validate(
             engine,
             queues,
             routes,
+            consumers,
             gateway,
         }),
         false => Err(judge.problems),
@@ -252,14 +259,32 @@ fn queues(file: &File, lease: Duration, judge: &mut Judge<'_>) -> Vec<QueueSpec>
             judge.refuse(&path, error.to_string());
             continue;
         }
-        if let Some(why) = reserved(name) {
+        let inbox = name
+            .starts_with(QUEUE_PREFIX)
+            .then_some("those that begin with `inbox:` are where the messages of consumers wait");
+        if let Some(why) = reserved(name).or(inbox) {
             let text = format!("[destination.\"{name}\"] needs another name: {why}");
             judge.refuse(&path, text);
             continue;
         }
         let queue = match destination {
             Destination::Webhook(section) => webhook::queue(name, section, judge),
-            Destination::Redis(section) => redis::queue(name, section, judge),
+            Destination::Kafka(section) => brokers::queue(name, &section.keys(), judge, |at| {
+                kafka::destination(section, at)
+            }),
+            Destination::RabbitMq(section) => {
+                let make = |at: &mut At<'_, '_>| rabbitmq::destination(section, at);
+                brokers::queue(name, &section.keys(), judge, make)
+            }
+            Destination::Nats(section) => brokers::queue(name, &section.keys(), judge, |at| {
+                nats::destination(section, at)
+            }),
+            Destination::Redis(section) => brokers::queue(name, &section.keys(), judge, |at| {
+                redis::destination(section, at)
+            }),
+            Destination::Sqs(section) => brokers::queue(name, &section.keys(), judge, |at| {
+                sqs::destination(section, at)
+            }),
         };
         let Some(queue) = queue else { continue };
         let attempt = queue.destination.capabilities().timeout;

@@ -8,18 +8,26 @@ use crate::database::Outbox;
 use crate::failure::Result;
 use crate::print;
 
+/// What runs beside the relay, for people.
+pub(super) struct Beside {
+    /// The gateway, where there is one.
+    pub(super) gateway: Option<Vec<String>>,
+    /// What is consumed.
+    pub(super) consumers: Vec<String>,
+}
+
 /// Says what was started.
 pub(super) fn print(
     outbox: &dyn Outbox,
     settings: &Settings,
     address: SocketAddr,
     file: Option<&Path>,
-    gateway: Option<&[String]>,
+    beside: &Beside,
 ) -> Result {
     print::line(&format!("counterfoil {}", env!("CARGO_PKG_VERSION")))?;
     let file = file.map_or("defaults".into(), |file| file.display().to_string());
     let mut rows = vec![("config", file), ("database", outbox.describe())];
-    for line in gateway.unwrap_or_default() {
+    for line in beside.gateway.iter().flatten() {
         rows.push(("gateway", line.clone()));
     }
     rows.push((
@@ -32,13 +40,16 @@ pub(super) fn print(
             format!("{} → {}", queue.name, queue.destination.describe()),
         ));
     }
+    for line in &beside.consumers {
+        rows.push(("consuming", line.clone()));
+    }
     for route in settings.routes.iter() {
         rows.push((
             "route",
             format!("{} → {}", route.events, route.queues.join(", ")),
         ));
     }
-    if settings.queues.is_empty() && gateway.is_none() {
+    if settings.queues.is_empty() && beside.gateway.is_none() && beside.consumers.is_empty() {
         let hint = "nothing yet: messages wait until a destination is configured; see \
                     `counterfoil config default`";
         rows.push(("serving", hint.into()));

@@ -1,9 +1,10 @@
-//! `serve`: the relay, the API and the gateway until stopped.
+//! `serve`: the relay, the API, the gateway and the consumers until stopped.
 //!
 //! # Promise
 //! It starts whole or not at all: configuration, port, database and schema are checked in this
 //! order, and each failure is one line. SIGTERM and SIGINT end it in order: no new requests, the
-//! requests under way are answered, the deliveries under way are finished, the shards given back.
+//! requests under way are answered, what is being consumed and delivered is finished, the shards are
+//! given back.
 //! A second signal ends it at once.
 
 mod access;
@@ -31,9 +32,10 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 
 use crate::args::{Global, Serve};
+use crate::bridge;
 #[cfg(feature = "sqlite")]
 use crate::config::Tokens;
-use crate::config::{Loaded, Settings};
+use crate::config::{Consumer, Loaded, Settings};
 use crate::database::{Outbox, Place, unusable};
 use crate::failure::{Failure, Result};
 use ready::Ready;
@@ -61,14 +63,25 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         // Whoever stops it while it waits for its database does not want to wait too.
         () = signals.first() => return Ok(()),
     };
-    let described = gateway.as_ref().map(gateway::Bound::describe).transpose()?;
-    banner::print(
-        &*outbox,
-        &settings,
-        address,
-        loaded.path(),
-        described.as_deref(),
-    )?;
+    let described = banner::Beside {
+        gateway: gateway.as_ref().map(gateway::Bound::describe).transpose()?,
+        consumers: settings.consumers.iter().map(Consumer::describe).collect(),
+    };
+    let consumers = std::mem::take(&mut settings.consumers);
+    let consumers = tokio::select! {
+        started = consume(&place, consumers, &settings, &engine) => match started {
+            Ok(consumers) => consumers,
+            Err(failure) => {
+                engine.stop().await;
+                return Err(failure);
+            }
+        },
+        () = signals.first() => {
+            engine.stop().await;
+            return Ok(());
+        }
+    };
+    banner::print(&*outbox, &settings, address, loaded.path(), &described)?;
 
     let sampler = tokio::spawn(gauges::sample(Arc::clone(&outbox), metrics.clone()));
     let records = outbox.records(None)?;
@@ -115,6 +128,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
             gateway.end().await;
         }
         tracing::info!("stopping: finishing deliveries; a second signal stops at once");
+        consumers.stop().await;
         engine.stop().await;
         sampler.abort();
         if let Some(warden) = warden {
@@ -187,6 +201,24 @@ async fn start(
         counterfoil_engine::StartError::Store(error) => unusable(&**outbox, &error),
         other => other.into(),
     })
+}
+
+/// Starts what is consumed, beside the relay.
+async fn consume(
+    place: &Place,
+    consumers: Vec<Consumer>,
+    settings: &Settings,
+    engine: &Engine,
+) -> Result<bridge::Running> {
+    let beside = bridge::Beside {
+        engine: settings.engine.clone(),
+        registry: engine.registry().clone(),
+        nudge: engine.nudge(),
+    };
+    match consumers.is_empty() {
+        true => Ok(bridge::Running::default()),
+        false => bridge::start(place, consumers, &beside).await,
+    }
 }
 
 /// Reports requests that are stuck, and purges what is remembered for long enough. Settling needs

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use counterfoil_testkit::server;
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Connection};
+use sqlx::{AssertSqlSafe, Connection, SqlSafeStr as _};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a busy machine.
@@ -108,6 +108,12 @@ impl Home {
     pub fn execute(&self, sql: &str) {
         let sqlite = || format!("sqlite:{}", self.file().display());
         execute(&self.database.clone().unwrap_or_else(sqlite), sql);
+    }
+
+    /// The number that a query on the test's database gives.
+    pub fn number(&self, sql: &str) -> i64 {
+        let sqlite = || format!("sqlite:{}", self.file().display());
+        number(&self.database.clone().unwrap_or_else(sqlite), sql)
     }
 
     /// Keeps everybody else from writing to the default database.
@@ -336,4 +342,39 @@ fn execute(url: &str, sql: &str) {
             }
         }
     });
+}
+
+fn number(url: &str, sql: &str) -> i64 {
+    let sql = AssertSqlSafe(sql.to_owned());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        match url.split(':').next().unwrap() {
+            "sqlite" => {
+                let mut connection = sqlx::SqliteConnection::connect(url).await.unwrap();
+                sqlx::query_scalar(sql)
+                    .fetch_one(&mut connection)
+                    .await
+                    .unwrap()
+            }
+            "mysql" | "mariadb" => {
+                let mut connection = sqlx::MySqlConnection::connect(url).await.unwrap();
+                sqlx::query_scalar(sql)
+                    .fetch_one(&mut connection)
+                    .await
+                    .unwrap()
+            }
+            _ => {
+                let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+                // Whole numbers of every size.
+                let number: i64 = sqlx::query_scalar(AssertSqlSafe(format!(
+                    "SELECT ({})::bigint",
+                    sql.into_sql_str().as_str()
+                )))
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+                number
+            }
+        }
+    })
 }

@@ -16,6 +16,8 @@ mod cable;
 mod client;
 mod commands;
 mod config;
+#[cfg(feature = "redis")]
+mod consuming;
 mod gateway;
 mod gateway_bounds;
 mod gateway_calls;

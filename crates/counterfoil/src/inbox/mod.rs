@@ -108,7 +108,9 @@ pub struct Builder<D: Database> {
 }
 
 impl<D: Database> Builder<D> {
-    pub(crate) fn new(
+    /// A consumer beside an engine that runs already, whose settings it works with, whose
+    /// destinations it knows and which it wakes. With a handle it is [`crate::Counterfoil::consumer`].
+    pub fn new(
         name: &str,
         source: Arc<dyn Source>,
         pool: Pool<D::Sqlx>,
