@@ -97,7 +97,7 @@ impl Statement {
         let text = text.trim();
         let word: String = text.chars().take_while(|c| c.is_alphabetic()).collect();
         let is = |verb: &&str| word.eq_ignore_ascii_case(verb);
-        if !VERBS.iter().any(|verb| is(&verb)) {
+        if !VERBS.iter().any(is) {
             let shown = text.split_whitespace().next().unwrap_or_default();
             return Err(Wrong::Verb(shown.chars().take(40).collect()));
         }
@@ -111,7 +111,7 @@ impl Statement {
         Ok(Self {
             pieces: parser.pieces,
             parameters: parser.parameters,
-            silent: SILENT.iter().any(|verb| is(&verb)),
+            silent: SILENT.iter().any(is),
         })
     }
 
