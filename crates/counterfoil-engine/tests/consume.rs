@@ -30,7 +30,7 @@ enum Act {
 
 #[async_trait]
 impl Apply for Script {
-    async fn apply(&self, batch: &[Received]) -> Result<Vec<Applied>> {
+    async fn apply(&self, batch: &[&Received]) -> Result<Vec<Applied>> {
         let ids: Vec<String> = batch.iter().map(|r| r.incoming.key.clone()).collect();
         self.seen.lock().unwrap().push(ids.clone());
         let act = self.next.lock().unwrap().pop_front();

@@ -523,7 +523,7 @@ async fn what_a_handler_enqueues_commits_with_its_message<D: Shop>(t: Scratch<D>
     let forward = move |mut tx: Tx<D>, event: Event<Order>| {
         let cf = cf.clone();
         async move {
-            let next = counterfoil::Message::json("stock", &event.id, "Taken", &1)?.queue("next");
+            let next = counterfoil::Message::json("stock", event.id, "Taken", &1)?.queue("next");
             cf.enqueue(&mut tx, &next).await?;
             match event.content.failures {
                 0 => Ok(()),

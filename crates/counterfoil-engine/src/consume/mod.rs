@@ -124,7 +124,7 @@ impl Applied {
 pub trait Apply: Send + Sync + 'static {
     /// Processes messages in their order, and answers for each. Everything that the answers say is
     /// committed. After an error nothing, or only a part, is: the same messages may be given again.
-    async fn apply(&self, batch: &[Received]) -> Result<Vec<Applied>>;
+    async fn apply(&self, batch: &[&Received]) -> Result<Vec<Applied>>;
 
     /// Whether so much is put off that the broker had better keep the rest.
     async fn is_full(&self) -> Result<bool>;
@@ -343,7 +343,7 @@ impl Work {
             let batch = self.lanes.next_batch(share.clamp(1, self.settings.batch));
             let apply = Arc::clone(&self.apply);
             self.running.spawn(async move {
-                let received: Vec<Received> = batch.iter().map(|i| i.received.clone()).collect();
+                let received: Vec<&Received> = batch.iter().map(|i| &i.received).collect();
                 let answer = AssertUnwindSafe(apply.apply(&received))
                     .catch_unwind()
                     .await
@@ -383,16 +383,10 @@ impl Work {
                 self.failures = 0;
                 self.putting_off |= applied.contains(&Applied::Deferred);
                 self.lanes.done(&batch);
+                count(name, &applied);
                 let session = self.session;
                 let pairs = batch.into_iter().zip(applied);
-                let counted = pairs.inspect(|(_, applied)| {
-                    metrics::counter!(
-                        "counterfoil_consumed_total",
-                        "consumer" => name.to_string(), "outcome" => applied.label()
-                    )
-                    .increment(1);
-                });
-                let ours = counted.filter(|(item, _)| item.session == session);
+                let ours = pairs.filter(|(item, _)| item.session == session);
                 ours.map(|(item, applied)| {
                     let settle = match applied {
                         Applied::Dead(letter) => Settle::Dead(letter),
@@ -492,6 +486,18 @@ impl Work {
             metrics::gauge!("counterfoil_consumer_lag", "consumer" => name).set(lag as f64);
         }
         Ok(())
+    }
+}
+
+fn count(name: &str, applied: &[Applied]) {
+    let mut labels: Vec<&'static str> = applied.iter().map(Applied::label).collect();
+    labels.sort_unstable();
+    for same in labels.chunk_by(|a, b| a == b) {
+        metrics::counter!(
+            "counterfoil_consumed_total",
+            "consumer" => name.to_owned(), "outcome" => same[0]
+        )
+        .increment(same.len() as u64);
     }
 }
 

@@ -76,10 +76,11 @@ impl<D: Database> Run<D> {
 
 #[async_trait]
 impl<D: Database> Apply for Inbox<D> {
-    async fn apply(&self, batch: &[Received]) -> Result<Vec<Applied>> {
+    async fn apply(&self, batch: &[&Received]) -> Result<Vec<Applied>> {
         let seen = self.seen(batch).await;
         let fresh: Vec<&Received> = batch
             .iter()
+            .copied()
             .zip(&seen)
             .filter(|(_, seen)| !**seen)
             .map(|(received, _)| received)
@@ -99,7 +100,7 @@ impl<D: Database> Apply for Inbox<D> {
 }
 
 impl<D: Database> Inbox<D> {
-    async fn seen(&self, batch: &[Received]) -> Vec<bool> {
+    async fn seen(&self, batch: &[&Received]) -> Vec<bool> {
         let mut seen = match &self.gate {
             Some(gate) => {
                 let keys: Vec<&str> = batch.iter().map(|r| r.incoming.key.as_str()).collect();
