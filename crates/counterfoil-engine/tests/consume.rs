@@ -1,6 +1,10 @@
 //! The loop of a consumer, without a database.
 
-#![allow(clippy::unwrap_used, reason = "a surprise ends the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a surprise ends the test"
+)]
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
