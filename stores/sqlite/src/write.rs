@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use counterfoil_core::store::{Result, StoreError};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{Sqlite, SqliteConnection, SqlitePool};
-use sqlx::{Connection, Transaction};
+use sqlx::{Connection, SqlSafeStr, Transaction};
 
 use crate::classify;
 
@@ -22,15 +22,16 @@ use crate::classify;
 /// When SQLite has rolled back by itself and the transaction was dropped, the driver goes on
 /// counting it, and no transaction begins on that connection any more. It is replaced.
 pub(crate) async fn begin(pool: &SqlitePool) -> Result<Transaction<'static, Sqlite>> {
-    for _ in 0..=pool.size() {
-        match pool.begin_with("BEGIN IMMEDIATE").await {
-            Err(sqlx::Error::InvalidSavePointStatement) => {}
-            other => return other.map_err(classify),
-        }
+    for _ in 0..=pool.options().get_max_connections() {
+        // Looked at in our hands: the pool hands out another one each time.
         let connection = pool.acquire().await.map_err(classify)?;
         if connection.is_in_transaction() {
             connection.close().await.map_err(classify)?;
+            continue;
         }
+        let statement = "BEGIN IMMEDIATE".into_sql_str();
+        let begun = Transaction::begin(connection, Some(statement)).await;
+        return begun.map_err(classify);
     }
     let why = "every connection of the pool is inside a transaction that SQLite has ended";
     Err(StoreError::Busy(why.into()))

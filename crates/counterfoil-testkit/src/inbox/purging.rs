@@ -112,5 +112,8 @@ pub async fn any_age_will_do<H: InboxHarness>(t: Fixture<H>) {
 
     assert_eq!(t.purge(Duration::MAX, 10).await, 0);
     assert_eq!(t.purge(DAY * 2, 0).await, 0);
-    assert_eq!(t.purge(Duration::ZERO, 10).await, 2);
+    t.apply("c", &lane(1), 7).await;
+    // All keys, and no aggregate of today.
+    assert_eq!(t.purge(Duration::ZERO, 10).await, 3);
+    assert_eq!(t.lane(&lane(1)).await.applied, Some(7));
 }
