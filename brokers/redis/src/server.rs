@@ -104,9 +104,17 @@ fn client(address: &Address) -> Result<Client, SettingsError> {
 #[cfg(feature = "tls")]
 fn client(address: &Address) -> Result<Client, SettingsError> {
     use redis::{ConnectionAddr, TlsCertificates};
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
 
     if !matches!(address.server.addr(), ConnectionAddr::TcpTls { .. }) {
         return Client::open(address.server.clone()).map_err(|e| SettingsError::Url(why(&e)));
+    }
+    if let Some(pem) = &address.ca {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        if read.is_ok_and(|found| found.is_empty()) {
+            return Err(SettingsError::Ca("hold no certificate in PEM".into()));
+        }
     }
     // Whoever has chosen another provider for the whole program keeps it.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -71,8 +71,11 @@ impl Settlement<'_> {
             (over, released, dead)
         };
         let mut buried = Ok(());
+        let dead = match dead.is_empty() {
+            true => dead,
+            false => self.still_ours(connection, dead).await?,
+        };
         if !dead.is_empty() {
-            let dead = self.still_ours(connection, dead).await?;
             let (in_ground, result) = self.bury(connection, dead).await?;
             over.extend(in_ground);
             buried = result;
