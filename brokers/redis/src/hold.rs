@@ -255,3 +255,78 @@ impl Inner {
         self.ready.retain(|tag| held.contains_key(tag));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arrival::arrival;
+
+    fn hold(stands: &[Stand]) -> Hold {
+        Hold::new(stands.to_vec(), Instant::now())
+    }
+
+    fn entry(id: &str) -> (String, Arrival) {
+        (id.to_owned(), arrival("s", id, Vec::new(), 1))
+    }
+
+    fn positions(arrivals: &[Arrival]) -> Vec<&str> {
+        arrivals.iter().map(|a| a.position.as_str()).collect()
+    }
+
+    #[test]
+    fn an_entry_that_we_have_is_not_taken_in_again() {
+        let hold = hold(&[Stand::Flowing]);
+        hold.deliver(0, vec![entry("1-0"), entry("1-0")]);
+
+        let taken = hold.lock().take(9);
+        hold.deliver(0, vec![entry("1-0"), entry("2-0")]);
+
+        assert_eq!(positions(&taken), ["s@1-0"]);
+        assert_eq!(positions(&hold.lock().take(9)), ["s@2-0"]);
+    }
+
+    #[test]
+    fn nothing_comes_from_a_stream_that_is_not_ours() {
+        let hold = hold(&[Stand::Foreign, Stand::Leaving, Stand::Flowing]);
+        for place in 0..3 {
+            hold.deliver(place, vec![entry("1-0")]);
+        }
+        assert_eq!(hold.lock().take(9).len(), 1);
+
+        hold.deliver(2, vec![entry("2-0")]);
+        hold.lock().begin_to_leave(2);
+
+        assert_eq!(hold.lock().take(9).len(), 0);
+    }
+
+    #[test]
+    fn a_stream_is_left_when_the_caller_has_nothing_of_it_and_nobody_reads() {
+        let hold = hold(&[Stand::Flowing]);
+        hold.deliver(0, vec![entry("1-0"), entry("2-0")]);
+        let mut inner = hold.lock();
+        let taken = inner.take(1);
+        inner.reading = vec![0];
+        inner.begin_to_leave(0);
+        assert_eq!(inner.left(), Vec::<usize>::new());
+        let held = inner.settle(taken[0].tag);
+        assert!(held.is_some());
+        assert_eq!(inner.left(), Vec::<usize>::new(), "somebody reads");
+
+        inner.reading.clear();
+
+        assert_eq!(inner.left(), [0]);
+    }
+
+    #[test]
+    fn what_is_lost_is_neither_handed_out_nor_settled() {
+        let hold = hold(&[Stand::Flowing]);
+        hold.deliver(0, vec![entry("1-0"), entry("2-0"), entry("3-0")]);
+        let mut inner = hold.lock();
+        let taken = inner.take(1);
+
+        inner.lose(0, &["1-0".to_owned(), "2-0".to_owned()]);
+
+        assert!(inner.settle(taken[0].tag).is_none());
+        assert_eq!(positions(&inner.take(9)), ["s@3-0"]);
+    }
+}

@@ -55,7 +55,7 @@ async fn beat(
     if group.partitioned {
         let given = hold.lock().left();
         let (share, owned) = group.share(connection, &given).await?;
-        adopt(&mut hold.lock(), share, &owned);
+        adopt(&mut hold.lock(), &given, share, &owned);
         hold.wanted.notify_one();
     }
     for place in 0..group.streams.len() {
@@ -69,8 +69,11 @@ async fn beat(
     Ok(())
 }
 
-/// Goes by what Redis says that we own.
-fn adopt(inner: &mut Inner, share: usize, owned: &[usize]) {
+/// Goes by what Redis says that we own, after we gave some up. One of those may be ours again.
+fn adopt(inner: &mut Inner, given: &[usize], share: usize, owned: &[usize]) {
+    for place in given {
+        inner.stands[*place] = Stand::Foreign;
+    }
     for place in 0..inner.stands.len() {
         match (
             owned.contains(&place),
@@ -102,4 +105,47 @@ async fn trim_all(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catching() -> Stand {
+        Stand::Catching("0-0".into())
+    }
+
+    fn stands(before: &[Stand], given: &[usize], share: usize, owned: &[usize]) -> Vec<Stand> {
+        let hold = Hold::new(before.to_vec(), Instant::now());
+        let mut inner = hold.lock();
+        adopt(&mut inner, given, share, owned);
+        inner.stands.clone()
+    }
+
+    #[test]
+    fn what_is_new_is_caught_up_with_and_what_is_lost_is_foreign() {
+        let before = [Stand::Foreign, Stand::Flowing, Stand::Flowing];
+
+        let after = stands(&before, &[], 2, &[0, 2]);
+
+        assert_eq!(after, [catching(), Stand::Foreign, Stand::Flowing]);
+    }
+
+    #[test]
+    fn what_is_above_the_share_is_left() {
+        let before = [Stand::Flowing, Stand::Flowing, Stand::Flowing];
+
+        let after = stands(&before, &[], 1, &[0, 1, 2]);
+
+        assert_eq!(after, [Stand::Flowing, Stand::Leaving, Stand::Leaving]);
+    }
+
+    #[test]
+    fn what_was_given_up_and_is_ours_again_is_read_again() {
+        let before = [Stand::Flowing, Stand::Leaving];
+
+        let after = stands(&before, &[1], 2, &[0, 1]);
+
+        assert_eq!(after, [Stand::Flowing, catching()]);
+    }
 }

@@ -1,10 +1,13 @@
-//! Redis Streams: a queue whose destination is a stream.
+//! Redis Streams: a queue whose destination is a stream, and a stream as a source of messages.
 //!
 //! # Promise
 //! Every message becomes one entry of a stream, always under the same id. It counts as stored only
 //! after Redis has answered with the number of the entry. Every other answer, and every way of
 //! getting none, has an outcome that says whether the entry may exist. One message that cannot pass
-//! does not spoil the others of its batch. Nothing is ever trimmed.
+//! does not spoil the others of its batch.
+//!
+//! A source hands every entry out at least once, and again until it is acknowledged, whoever dies
+//! meanwhile. Nothing is trimmed that a group still needs, and nothing at all unless it is asked for.
 //!
 //! # Order
 //! The relay has at most one message of an aggregate under way. The next one is sent only after
@@ -12,9 +15,12 @@
 //! under way and whatever connection they use. A copy that was sent before a connection broke may
 //! arrive late, even behind later messages. It has the id of a message that is already there.
 //!
+//! A source keeps that order with partitions: each has one consumer of the group at a time. Members
+//! of a group that share one stream get the messages of an aggregate side by side.
+//!
 //! # When it is dropped
 //! The connection closes. A batch in flight is cut off, and its entries may exist: the relay offers
-//! them again under the same ids.
+//! them again under the same ids. What a subscription has not settled is handed out again.
 //!
 //! ```no_run
 //! use counterfoil_redis_streams::{RedisStreams, Settings};
@@ -35,13 +41,21 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `settings` | what can be configured, and what is refused |
+//! | `settings`, `source_settings` | what can be configured, and what is refused |
+//! | `address`, `server` | where Redis is, and connections to it |
 //! | `stream` | the name of the stream that a message goes to |
 //! | `entry` | from a message to `XADD` |
-//! | `link` | the connection |
+//! | `partition` | which of several streams |
+//! | `link` | the connection of a destination |
 //! | `classify` | what an answer means |
 //! | `durability` | settings of Redis that lose data |
 //! | `destination` | all of it together |
+//! | `source` | a source, and membership in its group |
+//! | `group` | what a member says to Redis |
+//! | `hold` | what a member has |
+//! | `pump`, `keeper` | the tasks of a member: reading, and signs of life |
+//! | `settle` | how receptions end |
+//! | `arrival` | from an entry to what is handed out, and to a dead letter |
 
 mod address;
 mod arrival;

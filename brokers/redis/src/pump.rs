@@ -53,6 +53,7 @@ pub(crate) async fn run(hold: Arc<Hold>, group: Arc<Group>, connection: Multiple
             Plan::Look(places, count) => pump.look(&places, count).await,
             Plan::Read(places, count) => pump.read(&places, count).await,
         };
+        hold.lock().reading.clear();
         if let Err(error) = step {
             hold.end(Over::of(&error));
             return;
@@ -96,21 +97,26 @@ impl Pump {
         if Instant::now() + self.block > inner.alive_until {
             return Plan::Rest;
         }
-        let mut flowing = Vec::new();
+        let (mut flowing, mut catching) = (Vec::new(), None);
         for (place, stand) in inner.stands.iter().enumerate() {
             match stand {
-                Stand::Catching(cursor) => return Plan::CatchUp(place, cursor.clone(), count),
+                Stand::Catching(cursor) => catching = Some((place, cursor.clone())),
                 Stand::Flowing => flowing.push(place),
                 Stand::Foreign | Stand::Leaving => {}
             }
         }
+        // Nobody gives a stream up while a question about it is on its way.
+        if let Some((place, cursor)) = catching {
+            inner.reading = vec![place];
+            return Plan::CatchUp(place, cursor, count);
+        }
         if flowing.is_empty() {
             return Plan::Rest;
         }
+        inner.reading.clone_from(&flowing);
         if self.looked.is_none_or(|at| at.elapsed() >= self.block) {
             return Plan::Look(flowing, count);
         }
-        inner.reading.clone_from(&flowing);
         Plan::Read(flowing, count)
     }
 
@@ -165,7 +171,6 @@ impl Pump {
         for (place, entries) in found {
             self.hold.deliver(place, entries);
         }
-        self.hold.lock().reading.clear();
         Ok(())
     }
 }
