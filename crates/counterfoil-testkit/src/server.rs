@@ -7,6 +7,7 @@
 mod kafka;
 mod nats;
 mod redis;
+mod sqs;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -14,6 +15,7 @@ use std::io::Write as _;
 pub use kafka::{Certificate, PrivateKafka};
 pub use nats::PrivateNats;
 pub use redis::PrivateRedis;
+pub use sqs::PrivateSqs;
 
 /// The variable that names a PostgreSQL server.
 pub const POSTGRES: &str = "COUNTERFOIL_TEST_POSTGRES_URL";
@@ -25,6 +27,8 @@ pub const REDIS: &str = "COUNTERFOIL_TEST_REDIS_URL";
 pub const KAFKA: &str = "COUNTERFOIL_TEST_KAFKA_URL";
 /// The variable that names a NATS server.
 pub const NATS: &str = "COUNTERFOIL_TEST_NATS_URL";
+/// The variable that names a server that speaks SQS.
+pub const SQS: &str = "COUNTERFOIL_TEST_SQS_URL";
 /// The variable that names the file to which skipped tests are appended.
 pub const SKIPS: &str = "COUNTERFOIL_TEST_SKIPS";
 
@@ -60,6 +64,13 @@ pub fn kafka() -> Option<String> {
 /// NATS starts a [`PrivateNats`].
 pub fn nats() -> Option<String> {
     address(NATS, "NATS")
+}
+
+/// The URL of the server for tests that speaks SQS. Absent: skip the test.
+///
+/// Others use it too. A test that stops or kills its server starts a [`PrivateSqs`].
+pub fn sqs() -> Option<String> {
+    address(SQS, "SQS")
 }
 
 /// The address of a server, from an environment variable. Absent: skip the test.

@@ -19,6 +19,7 @@ mod port;
 mod postgres;
 mod rabbitmq;
 mod redis;
+mod sqs;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,6 +38,7 @@ pub(crate) const ALL: &[Server] = &[
     rabbitmq::SERVER,
     kafka::SERVER,
     nats::SERVER,
+    sqs::SERVER,
 ];
 
 /// One kind of server.
