@@ -93,7 +93,7 @@ async fn request(stream: &mut TcpStream, read: &mut Vec<u8>) -> Option<Asked> {
                 return Some((action, body.to_owned()));
             }
         }
-        let mut more = [0; 65_536];
+        let mut more = vec![0; 65_536];
         match stream.read(&mut more).await.ok()? {
             0 => return None,
             count => read.extend_from_slice(&more[..count]),
