@@ -6,6 +6,7 @@
 
 mod kafka;
 mod nats;
+mod rabbitmq;
 mod redis;
 mod sqs;
 
@@ -14,6 +15,7 @@ use std::io::Write as _;
 
 pub use kafka::{Certificate, PrivateKafka};
 pub use nats::PrivateNats;
+pub use rabbitmq::PrivateRabbitMq;
 pub use redis::PrivateRedis;
 pub use sqs::PrivateSqs;
 
@@ -29,6 +31,8 @@ pub const KAFKA: &str = "COUNTERFOIL_TEST_KAFKA_URL";
 pub const NATS: &str = "COUNTERFOIL_TEST_NATS_URL";
 /// The variable that names a server that speaks SQS.
 pub const SQS: &str = "COUNTERFOIL_TEST_SQS_URL";
+/// The variable that names a RabbitMQ server.
+pub const RABBITMQ: &str = "COUNTERFOIL_TEST_RABBITMQ_URL";
 /// The variable that names the file to which skipped tests are appended.
 pub const SKIPS: &str = "COUNTERFOIL_TEST_SKIPS";
 
@@ -71,6 +75,14 @@ pub fn nats() -> Option<String> {
 /// Others use it too. A test that stops or kills its server starts a [`PrivateSqs`].
 pub fn sqs() -> Option<String> {
     address(SQS, "SQS")
+}
+
+/// The URL of the RabbitMQ server for tests. Absent: skip the test.
+///
+/// Others use it too: take queues and exchanges of your own. A test that stops or kills its
+/// RabbitMQ starts a [`PrivateRabbitMq`].
+pub fn rabbitmq() -> Option<String> {
+    address(RABBITMQ, "RabbitMQ")
 }
 
 /// The address of a server, from an environment variable. Absent: skip the test.
