@@ -40,7 +40,7 @@ impl Lane {
         partition: usize,
         queue: String,
         prefetch: u16,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Box<Self>, Failure> {
         let channel = dial.channel(&wire).await?;
         let consuming = async {
             let each = BasicQosOptions { global: false };
@@ -51,7 +51,7 @@ impl Lane {
                 .await
         };
         let consumer = dial.within(consuming).await?;
-        Ok(Self {
+        Ok(Box::new(Self {
             partition,
             queue,
             channel,
@@ -60,7 +60,7 @@ impl Lane {
             waiting: VecDeque::new(),
             held: 0,
             leaving: false,
-        })
+        }))
     }
 
     /// The next message, in order.

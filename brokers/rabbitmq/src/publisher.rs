@@ -235,9 +235,15 @@ fn next_load(rest: &[Outgoing]) -> &[Outgoing] {
     &rest[..over.unwrap_or(rest.len()).max(1).min(rest.len())]
 }
 
+/// A returned message: its id, and why it came back.
+struct Back {
+    id: Option<String>,
+    words: String,
+}
+
 /// What came for one message.
 enum Came {
-    Confirmed(Confirmation),
+    Answer { yes: bool, back: Option<Back> },
     Error(lapin::Error),
     Nothing,
     Unsent { size: usize, limit: usize },
@@ -253,7 +259,7 @@ async fn send_load(seat: &Seat, load: &[Outgoing], deadline: Instant) -> Vec<Fat
             return Came::Unsent { size, limit };
         }
         match timeout_at(deadline, publish(&seat.channel, out)).await {
-            Ok(Ok(confirmation)) => Came::Confirmed(confirmation),
+            Ok(Ok(confirmation)) => answered(confirmation),
             Ok(Err(error)) => Came::Error(error),
             Err(_) => Came::Nothing,
         }
@@ -276,14 +282,31 @@ async fn publish(channel: &Channel, out: &Outgoing) -> lapin::Result<Confirmatio
     confirm.await?.await
 }
 
+fn answered(confirmation: Confirmation) -> Came {
+    let (yes, back) = match confirmation {
+        Confirmation::Ack(back) => (true, back),
+        Confirmation::Nack(back) => (false, back),
+        // The channel is in confirm mode, so this does not come; stored it would not be.
+        Confirmation::NotRequested => (false, None),
+    };
+    let back = back.map(|back| Back {
+        id: back
+            .properties
+            .message_id()
+            .as_ref()
+            .map(ToString::to_string),
+        words: words(&back),
+    });
+    Came::Answer { yes, back }
+}
+
 fn judge(load: &[Outgoing], mut came: Vec<Came>) -> Vec<Fate> {
     let mut returned: HashMap<Option<String>, String> = HashMap::new();
     for one in &mut came {
-        if let Came::Confirmed(Confirmation::Ack(back) | Confirmation::Nack(back)) = one
+        if let Came::Answer { back, .. } = one
             && let Some(back) = back.take()
         {
-            let id = back.properties.message_id().as_ref();
-            returned.insert(id.map(ToString::to_string), words(&back));
+            returned.insert(back.id, back.words);
         }
     }
     // All that were under way share the reason for which the channel was closed.
@@ -296,11 +319,8 @@ fn judge(load: &[Outgoing], mut came: Vec<Came>) -> Vec<Fate> {
             return Fate::Returned(text.clone());
         }
         match (one, &closed) {
-            (Came::Confirmed(Confirmation::Ack(_)), _) => Fate::Stored,
-            (Came::Confirmed(Confirmation::Nack(_)), _) => Fate::Nacked,
-            (Came::Confirmed(Confirmation::NotRequested), _) => {
-                Fate::Broken("RabbitMQ does not confirm".into())
-            }
+            (Came::Answer { yes: true, .. }, _) => Fate::Stored,
+            (Came::Answer { yes: false, .. }, _) => Fate::Nacked,
             (Came::Unsent { size, limit }, _) => Fate::Oversized { size, limit },
             (Came::Error(_), Some(said)) => Fate::Closed(said.clone()),
             (Came::Error(error), None) => {
@@ -318,4 +338,86 @@ fn words(back: &BasicReturnMessage) -> String {
         "RabbitMQ has no queue for it ({} {}): exchange `{}`, routing key `{}`",
         back.reply_code, back.reply_text, back.exchange, back.routing_key
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::ErrorKind;
+    use lapin::protocol::AMQPError;
+
+    use super::*;
+
+    fn out(id: Option<&str>, size: usize) -> Outgoing {
+        let properties = BasicProperties::default();
+        Outgoing {
+            exchange: "".into(),
+            routing_key: "q".into(),
+            properties: match id {
+                Some(id) => properties.with_message_id(id.into()),
+                None => properties,
+            },
+            body: vec![0; size].into(),
+            beside: 0,
+        }
+    }
+
+    fn answer(yes: bool, back: Option<&str>) -> Came {
+        let back = back.map(|id| Back {
+            id: Some(id.to_owned()),
+            words: "no queue".into(),
+        });
+        Came::Answer { yes, back }
+    }
+
+    #[test]
+    fn a_returned_message_is_found_by_its_id_whatever_confirm_brings_it() {
+        let load = ["a", "b", "c"].map(|id| out(Some(id), 1));
+
+        let came = vec![
+            answer(true, Some("b")),
+            answer(true, None),
+            answer(false, None),
+        ];
+
+        let returned = Fate::Returned("no queue".into());
+        assert_eq!(judge(&load, came), [Fate::Stored, returned, Fate::Nacked]);
+    }
+
+    #[test]
+    fn all_that_were_under_way_share_the_reason_of_a_closed_channel() {
+        let load = ["a", "b", "c", "d"].map(|id| out(Some(id), 1));
+        let error = AMQPError::from_id(404, "NOT_FOUND".into()).unwrap();
+        let closed = lapin::Error::from(ErrorKind::ProtocolError(error));
+        let after = lapin::Error::from(ErrorKind::MissingHeartbeatError);
+
+        let came = vec![
+            answer(true, None),
+            Came::Error(after),
+            Came::Error(closed),
+            Came::Nothing,
+        ];
+
+        let fates = judge(&load, came);
+        assert_eq!(fates[0], Fate::Stored);
+        for fate in &fates[1..3] {
+            assert!(
+                matches!(fate, Fate::Closed(said) if said.code == 404),
+                "{fate:?}"
+            );
+        }
+        assert_eq!(fates[3], Fate::Late);
+    }
+
+    #[test]
+    fn a_load_is_bounded_and_a_large_message_goes_alone() {
+        let all = [1, MOST_BYTES, MOST_BYTES + 1, 2, 3].map(|size| out(None, size));
+        let mut rest = &all[..];
+        let mut sizes = Vec::new();
+        while !rest.is_empty() {
+            let load = next_load(rest);
+            sizes.push(load.len());
+            rest = &rest[load.len()..];
+        }
+        assert_eq!(sizes, [1, 1, 1, 2]);
+    }
 }

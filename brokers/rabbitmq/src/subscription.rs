@@ -42,7 +42,7 @@ const NO_DEAD: &str = "a source that declares nothing has no dead letters";
 pub(crate) struct RabbitSubscription {
     settings: CheckedSource,
     hands: Hands,
-    opening: JoinSet<Result<Lane, Failure>>,
+    opening: JoinSet<Result<Box<Lane>, Failure>>,
     /// The partitions of those.
     expected: BTreeSet<usize>,
     closing: JoinSet<()>,
@@ -215,7 +215,7 @@ impl RabbitSubscription {
                 Step::Came(came) => return came,
                 Step::Opened(Some(Ok(Ok(lane)))) => {
                     self.expected.remove(&lane.partition);
-                    self.hands.lanes.push(lane);
+                    self.hands.lanes.push(*lane);
                 }
                 Step::Opened(Some(Ok(Err(failure)))) => self.hands.over = Some(failure),
                 Step::Opened(Some(Err(error))) => {
@@ -370,7 +370,7 @@ fn all_said(said: bool) -> Result<(), Failure> {
 }
 
 enum Step {
-    Opened(Option<Result<Result<Lane, Failure>, tokio::task::JoinError>>),
+    Opened(Option<Result<Result<Box<Lane>, Failure>, tokio::task::JoinError>>),
     Changed(bool),
     Came(Result<Vec<Arrival>, Failure>),
 }
