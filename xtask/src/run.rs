@@ -16,6 +16,7 @@ const DEFAULT_STORES: &[(&str, &str)] = &[
     ("relay", "postgres"),
     ("guard", "postgres"),
     ("gateway", "postgres"),
+    ("brokers", "postgres"),
 ];
 
 /// What a bench needs besides its store's server.
@@ -56,14 +57,11 @@ pub(crate) fn bench(name: &str, args: &[String]) -> Result<u8, Stop> {
     with_servers(&fleet, &mut bench)
 }
 
-/// Runs the chaos test with every server.
+/// Runs the chaos test with its database, and with the broker that it asks for: it starts one of
+/// its own, and finds it installed then.
 pub(crate) fn chaos(args: &[String]) -> Result<u8, Stop> {
+    let wanted = needed_by_chaos(args)?;
     build(&mut cargo::chaos("build"))?;
-    let wanted: Vec<_> = if asks_for_help(args) {
-        Vec::new()
-    } else {
-        servers::ALL.iter().collect()
-    };
     let fleet = Fleet::start(&wanted)?;
     if servers::are_mandatory() {
         fleet.require_all()?;
@@ -85,6 +83,18 @@ fn build(command: &mut Command) -> Result<(), Stop> {
     }
 }
 
+fn needed_by_chaos(args: &[String]) -> Result<Vec<&'static Server>, Stop> {
+    if asks_for_help(args) || option(args, "--store") == Some("sqlite") {
+        return Ok(Vec::new());
+    }
+    let needed = std::iter::once("postgres").chain(option(args, "--broker"));
+    needed.map(server).collect()
+}
+
+fn server(name: &str) -> Result<&'static Server, Stop> {
+    servers::named(name).ok_or_else(|| Stop::Usage(format!("unknown server `{name}`")))
+}
+
 fn needed_by_bench(name: &str, args: &[String]) -> Result<Vec<&'static Server>, Stop> {
     if asks_for_help(args) {
         return Ok(Vec::new());
@@ -93,26 +103,26 @@ fn needed_by_bench(name: &str, args: &[String]) -> Result<Vec<&'static Server>, 
         .iter()
         .find(|(bench, _)| *bench == name)
         .map(|(_, store)| *store);
-    let server = match store(args).or(default) {
+    let store = match option(args, "--store").or(default) {
         None | Some("sqlite" | "memory") => return Ok(Vec::new()),
         Some("mysql") => "mariadb",
         Some(other) => other,
     };
     let besides = BESIDES.iter().filter(|(bench, _)| *bench == name);
-    std::iter::once(server)
+    std::iter::once(store)
         .chain(besides.map(|(_, server)| *server))
-        .map(|server| {
-            servers::named(server).ok_or_else(|| Stop::Usage(format!("unknown store `{server}`")))
-        })
+        .chain(option(args, "--broker"))
+        .map(server)
         .collect()
 }
 
-fn store(args: &[String]) -> Option<&str> {
+/// The value of an option, given as `--name value` or `--name=value`.
+fn option<'a>(args: &'a [String], name: &str) -> Option<&'a str> {
     args.iter().enumerate().find_map(|(index, arg)| {
-        if arg == "--store" {
+        if arg == name {
             return args.get(index + 1).map(String::as_str);
         }
-        arg.strip_prefix("--store=")
+        arg.strip_prefix(name)?.strip_prefix('=')
     })
 }
 
@@ -145,7 +155,25 @@ mod tests {
         assert!(needed("relay", "--store sqlite --json").is_empty());
         assert!(needed("relay", "--help").is_empty());
         assert_eq!(needed("gateway", "--json"), ["postgres"]);
+        assert_eq!(
+            needed("brokers", "--broker redis --json"),
+            ["postgres", "redis"]
+        );
         assert!(needed("parsing", "").is_empty());
         assert!(needed_by_bench("relay", &["--store=paper".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn the_chaos_test_gets_its_database_and_the_broker_of_its_journey() {
+        let needed = |line: &str| -> Vec<&'static str> {
+            let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let servers = needed_by_chaos(&args).unwrap();
+            servers.iter().map(|server| server.name).collect()
+        };
+
+        assert_eq!(needed("--seed 7"), ["postgres"]);
+        assert!(needed("--store sqlite").is_empty());
+        assert_eq!(needed("--broker=redis --seed 7"), ["postgres", "redis"]);
+        assert!(needed_by_chaos(&["--broker=carrier-pigeon".to_owned()]).is_err());
     }
 }

@@ -17,6 +17,7 @@
 //! | [`checker`] | what may not happen |
 //! | [`broken`], [`simulation`] | stores that are wrong on purpose, so that the checker is tested |
 //! | [`chaos`] | a seeded random run |
+//! | [`journey`] | the same through a broker, into the inbox |
 
 #![allow(
     clippy::unwrap_used,
@@ -33,6 +34,7 @@ pub mod chaos;
 pub mod checker;
 pub mod guarded;
 pub mod journal;
+pub mod journey;
 pub mod process;
 pub mod receiver;
 pub mod simulation;

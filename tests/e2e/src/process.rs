@@ -129,6 +129,13 @@ impl Process {
         None
     }
 
+    /// The rest of the last line so far that began with `word`.
+    pub fn last(&self, word: &str) -> Option<String> {
+        let said = self.said.borrow();
+        let found = said.iter().rev().find_map(|line| line.strip_prefix(word));
+        found.map(|rest| rest.trim().to_owned())
+    }
+
     /// Ends it without warning.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);

@@ -1,9 +1,11 @@
-//! The processes that tests start and kill: a relay, a writer, a migration, a guarded server.
+//! The processes that tests start and kill: a relay, a writer, a migration, a guarded server, and
+//! those of a journey through a broker.
 //!
 //! # Promise
 //! They do what an application would do, through the same functions. Nothing in them knows at which
 //! moment they will die; the guarded server stands still where a request asks it to.
 
+mod journey;
 mod relay;
 mod serve;
 mod writer;
@@ -18,6 +20,7 @@ use counterfoil_postgres::PostgresStore;
 use counterfoil_sqlite::SqliteStore;
 use sqlx::postgres::PgPoolOptions;
 
+pub use journey::{ConsumeArgs, ForwardArgs, ProduceArgs};
 pub use relay::RelayArgs;
 pub use serve::ServeArgs;
 pub use writer::{Moment, POISON, WriterArgs};
@@ -40,6 +43,12 @@ enum Part {
     Serve(ServeArgs),
     /// Create or upgrade the tables.
     Migrate(Where),
+    /// Do business whose messages go through a broker.
+    Produce(ProduceArgs),
+    /// Deliver messages to a broker.
+    Forward(ForwardArgs),
+    /// Apply what comes from a broker.
+    Consume(ConsumeArgs),
 }
 
 /// Which database.
@@ -79,6 +88,9 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
                 Part::Writer(args) => Box::pin(writer::run(args)).await,
                 Part::Serve(args) => Box::pin(serve::run(args)).await,
                 Part::Migrate(place) => migrate(&place).await,
+                Part::Produce(args) => Box::pin(journey::produce(args)).await,
+                Part::Forward(args) => Box::pin(journey::forward(args)).await,
+                Part::Consume(args) => Box::pin(journey::consume(args)).await,
             }
         })
     });
