@@ -17,8 +17,12 @@ struct Clock {
     delivered: HashMap<MessageId, Instant>,
 }
 
+/// Notes when something is confirmed: at once, or when the destination behind it says so.
 #[derive(Default)]
-struct Stopwatch(Mutex<Clock>);
+struct Stopwatch {
+    clock: Mutex<Clock>,
+    behind: Option<Arc<dyn Destination>>,
+}
 
 impl Stopwatch {
     fn all_arrived(&self) -> bool {
@@ -27,7 +31,7 @@ impl Stopwatch {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Clock> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -38,6 +42,9 @@ impl Destination for Stopwatch {
     }
 
     fn capabilities(&self) -> Capabilities {
+        if let Some(behind) = &self.behind {
+            return behind.capabilities();
+        }
         Capabilities {
             max_batch: 500,
             concurrency: 4,
@@ -46,12 +53,19 @@ impl Destination for Stopwatch {
     }
 
     async fn publish(&self, batch: &[Delivery]) -> Vec<Outcome> {
+        let outcomes = match &self.behind {
+            Some(behind) => behind.publish(batch).await,
+            None => vec![Outcome::Stored; batch.len()],
+        };
         let now = Instant::now();
         let mut clock = self.lock();
-        for delivery in batch {
-            clock.delivered.insert(delivery.id, now);
+        for (delivery, outcome) in batch.iter().zip(&outcomes) {
+            if *outcome == Outcome::Stored {
+                clock.delivered.insert(delivery.id, now);
+            }
         }
-        vec![Outcome::Stored; batch.len()]
+        drop(clock);
+        outcomes
     }
 }
 
@@ -61,8 +75,31 @@ pub async fn at_rate(
     per_second: u32,
     for_time: Duration,
 ) -> anyhow::Result<Vec<Duration>> {
+    measure(Stopwatch::default(), subject, per_second, for_time).await
+}
+
+/// The same to a destination: until it has confirmed.
+pub async fn to(
+    destination: Arc<dyn Destination>,
+    subject: Arc<dyn Subject>,
+    per_second: u32,
+    for_time: Duration,
+) -> anyhow::Result<Vec<Duration>> {
+    let watch = Stopwatch {
+        behind: Some(destination),
+        ..Stopwatch::default()
+    };
+    measure(watch, subject, per_second, for_time).await
+}
+
+async fn measure(
+    watch: Stopwatch,
+    subject: Arc<dyn Subject>,
+    per_second: u32,
+    for_time: Duration,
+) -> anyhow::Result<Vec<Duration>> {
     const PRODUCERS: u32 = 8;
-    let watch = Arc::new(Stopwatch::default());
+    let watch = Arc::new(watch);
     let engine = drain::engine(&*subject, Arc::clone(&watch) as Arc<dyn Destination>).await?;
     let end = Instant::now() + for_time;
     let mut producers = tokio::task::JoinSet::new();

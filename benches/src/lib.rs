@@ -3,8 +3,9 @@
 //! # Promise
 //! Every figure stands next to a baseline that was measured in the same run on the same machine,
 //! the two interleaved; what is reported first is their ratio. Nothing here talks to anything but
-//! the database that it was given.
+//! the servers that it was given.
 
+pub mod brokers;
 pub mod drain;
 pub mod endpoint;
 pub mod latency;

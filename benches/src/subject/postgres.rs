@@ -41,6 +41,11 @@ impl Postgres {
             .await?;
         Ok(Self { store, pool, url })
     }
+
+    /// The address of the scratch schema.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
 }
 
 fn message(id: MessageId, n: i64) -> anyhow::Result<Message> {
