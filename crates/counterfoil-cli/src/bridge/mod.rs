@@ -137,6 +137,7 @@ async fn one<D: Sql>(
     .workers(consumer.workers)
     .batch(consumer.batch)
     .held(consumer.held)
+    .most_waiting(consumer.most_waiting)
     .backoff(consumer.backoff)
     .on_park(consumer.on_park)
     .poison(consumer.poison)

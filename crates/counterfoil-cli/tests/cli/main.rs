@@ -26,6 +26,8 @@ mod gateway_gate;
 mod gateway_killed;
 mod guard;
 mod home;
+#[cfg(feature = "redis")]
+mod journeys;
 mod life;
 mod policies;
 mod receiver;

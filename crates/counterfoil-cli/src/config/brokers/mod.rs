@@ -99,3 +99,6 @@ macro_rules! given {
     reason = "used by drivers that were left out of the build"
 )]
 pub(super) use given;
+
+#[cfg(test)]
+mod tests;

@@ -63,6 +63,8 @@ pub(crate) struct Consumer {
     pub(crate) batch: usize,
     /// Messages that are received and not settled.
     pub(crate) held: usize,
+    /// Messages that are put off, above which no more are received.
+    pub(crate) most_waiting: u32,
     /// For one message.
     pub(crate) timeout: Span,
     /// Attempts after which a message is parked.
@@ -105,6 +107,7 @@ impl Default for Consumer {
             workers: 8,
             batch: 100,
             held: 2_000,
+            most_waiting: 10_000,
             timeout: seconds(30),
             max_attempts: backoff.max_attempts(),
             backoff_base: Span(backoff.ceiling(1)),

@@ -36,6 +36,7 @@ pub(crate) struct Consumer {
     pub(crate) workers: usize,
     pub(crate) batch: usize,
     pub(crate) held: usize,
+    pub(crate) most_waiting: u32,
     pub(crate) timeout: Duration,
     pub(crate) backoff: Backoff,
     pub(crate) on_park: OnPark,
@@ -120,6 +121,7 @@ fn consumer(
         workers: section.workers,
         batch: section.batch,
         held: section.held,
+        most_waiting: section.most_waiting,
         timeout: section.timeout.0,
         backoff: backoff?,
         on_park: match section.on_park {
@@ -226,6 +228,10 @@ fn check_bounds(section: &file::Consumer, at: &mut At<'_, '_>) -> Option<()> {
             at.wrong(key, &format!("it is 1 to {most}, not {count}"));
             fine = None;
         }
+    }
+    if section.most_waiting == 0 {
+        at.wrong("most-waiting", &"it must not be zero");
+        fine = None;
     }
     for (key, span) in [("timeout", section.timeout), ("keep", section.keep)] {
         if span.0.is_zero() {

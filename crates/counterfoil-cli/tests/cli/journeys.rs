@@ -1,0 +1,99 @@
+//! Out to a broker and back: one process publishes and consumes, and every message takes effect once.
+
+use counterfoil_testkit::server;
+use serde_json::{Value, json};
+
+use crate::home::{Home, until};
+
+/// The last parts of the two sections: where messages go, and where they come from.
+struct Way {
+    to: String,
+    from: String,
+}
+
+/// A name that no other test uses.
+fn unique() -> String {
+    format!(
+        "cli-{}",
+        counterfoil_core::MessageId::new().as_uuid().simple()
+    )
+}
+
+/// Sends 300 messages of 10 aggregates, and looks at what they did.
+fn there_and_back(way: &Way) {
+    let home = Home::sqlite();
+    home.ok(&["migrate"]);
+    home.execute("CREATE TABLE seen (n INTEGER PRIMARY KEY, number INTEGER, version INTEGER)");
+    home.configure(&format!(
+        "[destination.out]\nbackoff-base = \"50ms\"\nbackoff-cap = \"500ms\"\nmax-attempts = 100\n{}\n\
+         [[route]]\nevents = \"*\"\nto = [\"out\"]\n\
+         [[consumer]]\nname = \"stock\"\n\
+         to = {{ sql = \"INSERT INTO seen (number, version) VALUES (:aggregate_id, :body/n)\" }}\n\
+         [consumer.from]\n{}\n",
+        way.to, way.from
+    ));
+    let served = home.serve();
+    let order = |n: u32| -> Value {
+        json!({
+            "event_type": "OrderPaid", "aggregate_type": "order", "aggregate_id": n % 10,
+            "version": n / 10, "payload": { "n": n / 10 },
+        })
+    };
+    let list: Vec<Value> = (0..300).map(order).collect();
+
+    served
+        .post(json!({ "messages": list }).to_string())
+        .stored();
+    until("every message", || {
+        (home.number("SELECT COUNT(*) FROM seen") >= 300).then_some(())
+    });
+
+    assert_eq!(
+        home.number("SELECT COUNT(DISTINCT number * 1000 + version) FROM seen"),
+        300
+    );
+    let disordered = "SELECT COUNT(*) FROM seen a JOIN seen b \
+                      ON a.number = b.number AND a.n < b.n AND a.version > b.version";
+    assert_eq!(home.number(disordered), 0);
+    assert_eq!(home.json(&["parked", "list"]), json!([]));
+    served.stop();
+}
+
+#[test]
+fn through_redis_streams() {
+    let Some(url) = server::redis() else { return };
+    let stream = unique();
+    let to = format!("type = \"redis\"\nurl = \"{url}\"\nstream = \"{stream}\"\npartitions = 2");
+    there_and_back(&Way {
+        from: to.clone(),
+        to,
+    });
+}
+
+#[cfg(feature = "nats")]
+#[test]
+fn through_nats() {
+    let Some(url) = server::nats() else { return };
+    let subject = unique();
+    let to = format!(
+        "type = \"nats\"\nurl = \"{url}\"\nsubject = \"{subject}\"\npartitions = 2\ncreate = true"
+    );
+    there_and_back(&Way {
+        from: to.clone(),
+        to,
+    });
+}
+
+#[cfg(feature = "rabbitmq")]
+#[test]
+fn through_rabbitmq() {
+    let Some(url) = server::rabbitmq() else {
+        return;
+    };
+    let topic = unique();
+    let base = format!("type = \"rabbitmq\"\nurl = \"{url}\"\ntopic = \"{topic}\"");
+    there_and_back(&Way {
+        from: format!("{base}\npartitions = 2"),
+        to: base,
+    });
+}
