@@ -13,7 +13,9 @@ use counterfoil_core::BoxError;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, RedisError, RedisResult,
+};
 
 use crate::OptionsError;
 
@@ -67,8 +69,14 @@ impl Link {
         if settings.patience.is_zero() {
             return Err(OptionsError::Patience);
         }
+        let client = Client::open(url).map_err(|e| OptionsError::Address(BoxError::from(e)))?;
+        // Whether the client could encrypt depends on who else uses it in this program.
+        if let ConnectionAddr::TcpTls { .. } = client.get_connection_info().addr() {
+            let why = "connections are plain: TLS is not supported here";
+            return Err(OptionsError::Address(why.into()));
+        }
         Ok(Self {
-            client: Client::open(url).map_err(|e| OptionsError::Address(BoxError::from(e)))?,
+            client,
             settings,
             state: Mutex::default(),
         })
