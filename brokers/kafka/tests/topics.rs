@@ -17,6 +17,7 @@ use counterfoil_kafka::{Kafka, KafkaSource, Settings, SourceSettings};
 use counterfoil_testkit::broker::fixture::{message, messages, opaque, until};
 use counterfoil_testkit::server::{self, PrivateKafka};
 use support::{make_topic, patiently};
+use tokio::time::timeout;
 
 /// A topic of the Kafka that all tests use.
 struct Topic {
@@ -121,6 +122,17 @@ async fn a_settlement_that_comes_after_a_rebalance_is_passed_over() {
     let mut given = first;
     given.extend(take(&mut *newcomer, moved.count() - 1).await);
     settle(&mut *newcomer, &given).await;
+    // Later ones of both partitions are settled before the slow one comes to the end of its work.
+    topic.publish(&messages(40)).await;
+    let mut left = 40;
+    while left > 0 {
+        for member in [&mut slow, &mut newcomer] {
+            let some = timeout(Duration::from_millis(200), member.receive(40)).await;
+            let some = some.map_or_else(|_| Vec::new(), Result::unwrap);
+            settle(&mut **member, &some).await;
+            left -= some.len();
+        }
+    }
     settle(&mut *slow, &held).await;
     patiently(slow.close()).await.unwrap();
     patiently(newcomer.close()).await.unwrap();
