@@ -4,6 +4,10 @@
 
 use counterfoil_e2e::journey::{Kind, Options, run, sharing};
 use counterfoil_e2e::process::Launcher;
+use tokio::sync::Mutex;
+
+/// Each has a broker and half a dozen processes: one at a time, or they wait for the machine.
+static STAGE: Mutex<()> = Mutex::const_new(());
 
 fn launcher() -> Launcher {
     Launcher::program(env!("CARGO_BIN_EXE_cf-actor"))
@@ -11,6 +15,7 @@ fn launcher() -> Launcher {
 
 /// Every process and the broker are killed and frozen once.
 async fn takes_effect_once(broker: Kind) {
+    let _alone = STAGE.lock().await;
     let options = Options::short(broker, 20_261_116);
     let Some(report) = Box::pin(run(&options, launcher())).await else {
         return;
@@ -23,6 +28,7 @@ async fn takes_effect_once(broker: Kind) {
 }
 
 async fn shares_the_work(broker: Kind) {
+    let _alone = STAGE.lock().await;
     let Some(report) = Box::pin(sharing(broker, launcher())).await else {
         return;
     };
