@@ -38,9 +38,6 @@ use failure::{Failure, Result};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Drivers bring more than one kind of cryptography along: without this none of them would know
-    // which one to use. It is set once, here; a second one is impossible.
-    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let args = Args::parse();
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,
