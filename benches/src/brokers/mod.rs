@@ -9,8 +9,12 @@
 mod kafka;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "sqs")]
+mod sqs;
 
 use std::sync::Arc;
 
@@ -38,9 +42,15 @@ pub enum Kind {
     /// NATS JetStream.
     #[cfg(feature = "nats")]
     Nats,
+    /// RabbitMQ.
+    #[cfg(feature = "rabbitmq")]
+    Rabbitmq,
     /// Redis Streams.
     #[cfg(feature = "redis")]
     Redis,
+    /// Amazon SQS.
+    #[cfg(feature = "sqs")]
+    Sqs,
 }
 
 impl Kind {
@@ -51,8 +61,12 @@ impl Kind {
             Self::Kafka => Box::new(kafka::Kafka::open(&url("KAFKA")?).await?),
             #[cfg(feature = "nats")]
             Self::Nats => Box::new(nats::Nats::open(&url("NATS")?).await?),
+            #[cfg(feature = "rabbitmq")]
+            Self::Rabbitmq => Box::new(rabbitmq::RabbitMq::open(&url("RABBITMQ")?).await?),
             #[cfg(feature = "redis")]
             Self::Redis => Box::new(redis::Redis::open(&url("REDIS")?).await?),
+            #[cfg(feature = "sqs")]
+            Self::Sqs => Box::new(sqs::Sqs::open(&url("SQS")?).await?),
         })
     }
 }

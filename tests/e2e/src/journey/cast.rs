@@ -152,10 +152,16 @@ impl Cast {
 
     /// In an order that follows from the seed, with a little time between them.
     pub(super) async fn every_fault_once(&mut self) {
+        // In a long run something must also get done between them.
+        let longest = if self.stage.options.relentless {
+            3_000
+        } else {
+            900
+        };
         let mut faults = FAULTS;
         self.rng.shuffle(&mut faults);
         for fault in faults {
-            let gap = Duration::from_millis(self.rng.u64(100..900));
+            let gap = Duration::from_millis(self.rng.u64(100..longest));
             self.let_pass(gap).await;
             self.happens(fault).await;
         }

@@ -59,13 +59,17 @@ pub struct Options {
 impl Options {
     /// A short one: every fault once.
     pub fn short(broker: Kind, seed: u64) -> Self {
+        let (messages, pause) = match broker.is_slow() {
+            true => (400, 450),
+            false => (1_500, 120),
+        };
         Self {
             broker,
             seed,
-            messages: 1_500,
+            messages,
             aggregates: 60,
             writers: 1,
-            pause: 120,
+            pause,
             slow: 60,
             relentless: false,
         }

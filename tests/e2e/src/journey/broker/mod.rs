@@ -9,8 +9,12 @@
 mod kafka;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "sqs")]
+mod sqs;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +26,12 @@ use counterfoil_core::{BoxError, Destination};
 /// How long a driver waits for an answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Over so many partitions messages are spread.
-#[cfg(any(feature = "kafka", feature = "nats", feature = "redis"))]
+#[cfg(any(
+    feature = "kafka",
+    feature = "nats",
+    feature = "rabbitmq",
+    feature = "redis"
+))]
 const PARTITIONS: u8 = 8;
 /// The queue of the outbox, and the topic at the broker.
 const TOPIC: &str = "journey";
@@ -37,9 +46,15 @@ pub enum Kind {
     /// NATS JetStream.
     #[cfg(feature = "nats")]
     Nats,
+    /// RabbitMQ.
+    #[cfg(feature = "rabbitmq")]
+    Rabbitmq,
     /// Redis Streams.
     #[cfg(feature = "redis")]
     Redis,
+    /// Amazon SQS.
+    #[cfg(feature = "sqs")]
+    Sqs,
 }
 
 /// A broker of one test's own.
@@ -76,6 +91,11 @@ impl Kind {
         value.map_or_else(String::new, |v| v.get_name().to_owned())
     }
 
+    /// Whether the server for tests handles tens of messages a second, and not thousands.
+    pub fn is_slow(self) -> bool {
+        self.name() == "sqs"
+    }
+
     /// Starts a broker. Absent when it cannot be had, which has then been said.
     pub async fn start(self) -> Option<Box<dyn Server>> {
         match self {
@@ -83,14 +103,23 @@ impl Kind {
             Self::Kafka => kafka::start().await,
             #[cfg(feature = "nats")]
             Self::Nats => nats::start().await,
+            #[cfg(feature = "rabbitmq")]
+            Self::Rabbitmq => rabbitmq::start().await,
             #[cfg(feature = "redis")]
             Self::Redis => redis::start().await,
+            #[cfg(feature = "sqs")]
+            Self::Sqs => sqs::start().await,
         }
     }
 
     /// The queues of the outbox that a message goes to, so that each of the consumers gets it.
     #[allow(unused_variables, reason = "most brokers have groups")]
     pub fn queues(self, consumers: &[&str]) -> Vec<String> {
+        // Whoever reads a queue is its group: each consumer has one of its own.
+        #[cfg(feature = "sqs")]
+        if self == Self::Sqs {
+            return consumers.iter().map(|name| own_queue(name)).collect();
+        }
         vec![TOPIC.to_owned()]
     }
 
@@ -101,8 +130,12 @@ impl Kind {
             Self::Kafka => Arc::new(kafka::destination(url, queue)?),
             #[cfg(feature = "nats")]
             Self::Nats => Arc::new(nats::destination(url, queue)?),
+            #[cfg(feature = "rabbitmq")]
+            Self::Rabbitmq => Arc::new(rabbitmq::destination(url, queue)?),
             #[cfg(feature = "redis")]
             Self::Redis => Arc::new(redis::destination(url, queue)?),
+            #[cfg(feature = "sqs")]
+            Self::Sqs => Arc::new(sqs::destination(url, queue)?),
         })
     }
 
@@ -113,8 +146,17 @@ impl Kind {
             Self::Kafka => Arc::new(kafka::source(url, consumer)?),
             #[cfg(feature = "nats")]
             Self::Nats => Arc::new(nats::source(url, consumer)?),
+            #[cfg(feature = "rabbitmq")]
+            Self::Rabbitmq => Arc::new(rabbitmq::source(url, consumer)?),
             #[cfg(feature = "redis")]
             Self::Redis => Arc::new(redis::source(url, consumer)?),
+            #[cfg(feature = "sqs")]
+            Self::Sqs => Arc::new(sqs::source(url, &own_queue(consumer))?),
         })
     }
+}
+
+#[cfg(feature = "sqs")]
+fn own_queue(consumer: &str) -> String {
+    format!("{TOPIC}-{consumer}")
 }
