@@ -12,6 +12,8 @@ const LONG: Duration = Duration::from_secs(5);
 
 /// How long to wait for something that may not come.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How often to try to find consumers at work.
+const TRIES: usize = 5;
 
 /// What a process is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,8 +229,7 @@ impl Cast {
         let what = match fault {
             Fault::KillBroker if self.server.survives() => {
                 self.broker_is_well().await;
-                self.server.pause().await;
-                self.something_takes_effect().await;
+                self.broker_misses_something().await;
                 self.server.kill().await;
                 let away = Duration::from_millis(self.rng.u64(0..1_000));
                 self.health = Health::Dead(Instant::now() + away);
@@ -255,14 +256,31 @@ impl Cast {
         }
     }
 
-    /// Consumers go on with what they have received. What they acknowledge now is not heard.
-    async fn something_takes_effect(&mut self) {
+    /// Freezes the broker while consumers have something in hand: they go on with it, and what they
+    /// acknowledge then is not heard.
+    async fn broker_misses_something(&mut self) {
+        for _ in 0..TRIES {
+            self.something_takes_effect().await;
+            self.server.pause().await;
+            if self.something_takes_effect().await {
+                return;
+            }
+            self.server.resume();
+        }
+    }
+
+    /// Waits for it, for a while. Answers whether it came.
+    async fn something_takes_effect(&mut self) -> bool {
         let pool = self.stage.pool.clone();
         let effects = async || check::number(&pool, "SELECT count(*) FROM j_log").await;
         let (before, begun) = (effects().await, Instant::now());
-        while effects().await == before && begun.elapsed() < PATIENCE {
-            self.let_pass(Duration::from_millis(20)).await;
+        while begun.elapsed() < PATIENCE {
+            if effects().await > before {
+                return true;
+            }
+            self.let_pass(Duration::from_millis(5)).await;
         }
+        false
     }
 
     /// Somebody who plays this part now. Absent when all of them are through.
