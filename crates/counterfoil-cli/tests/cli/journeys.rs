@@ -39,6 +39,16 @@ fn there_and_back(way: &Way) {
             "version": n / 10, "payload": { "n": n / 10 },
         })
     };
+    // The first one waits until the consumer has made what it receives from. Refused for several
+    // aggregates, the queue would be paused.
+    let probe = json!({ "event_type": "Probe", "aggregate_id": "probe", "payload": { "n": 0 } });
+    served
+        .post(json!({ "messages": [probe] }).to_string())
+        .stored();
+    until("the first message", || {
+        (home.number("SELECT COUNT(*) FROM seen") >= 1).then_some(())
+    });
+    home.execute("DELETE FROM seen");
     let list: Vec<Value> = (0..300).map(order).collect();
 
     served
