@@ -59,9 +59,9 @@ pub struct Options {
 impl Options {
     /// A short one: every fault once.
     pub fn short(broker: Kind, seed: u64) -> Self {
-        let (messages, pause, slow) = match broker.is_slow() {
-            true => (400, 450, 250),
-            false => (1_500, 120, 60),
+        let (messages, pause) = match broker.is_slow() {
+            true => (400, 450),
+            false => (1_500, 120),
         };
         Self {
             broker,
@@ -70,7 +70,7 @@ impl Options {
             aggregates: 60,
             writers: 1,
             pause,
-            slow,
+            slow: 60,
             relentless: false,
         }
     }
