@@ -4,83 +4,36 @@
 //! The same aggregate type and event type always give the same name. A placeholder that a message
 //! has nothing for becomes `none`. A name that Kafka would not take is never asked for.
 
+use counterfoil_core::template::{Field, Template};
 use counterfoil_core::{Code, Delivery, Outcome};
 
 use crate::settings::SettingsError;
 
-/// Stands for what a message does not have.
-const NONE: &str = "none";
 const LONGEST: usize = 249;
-const KNOWN: &str = "{aggregate-type} and {event-type}";
+const FIELDS: [Field; 2] = [Field::AggregateType, Field::EventType];
 
 /// A name, perhaps with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TopicName {
-    given: String,
-    parts: Vec<Part>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    Text(String),
-    AggregateType,
-    EventType,
-}
+pub(crate) struct TopicName(Template);
 
 impl TopicName {
     /// Reads a name such as `events.{aggregate-type}`.
     pub(crate) fn parse(given: &str) -> Result<Self, SettingsError> {
-        let bad = |problem: String| SettingsError::Topic(problem);
-        let mut parts = Vec::new();
-        let mut rest = given;
-        while let Some(at) = rest.find(['{', '}']) {
-            let (text, tail) = rest.split_at(at);
-            push_text(&mut parts, text);
-            let inside = tail.strip_prefix('{').and_then(|t| t.split_once('}'));
-            let Some((name, after)) = inside else {
-                return Err(bad(format!(
-                    "has a brace that is not closed or not opened; {KNOWN} are the placeholders"
-                )));
-            };
-            parts.push(match name {
-                "aggregate-type" => Part::AggregateType,
-                "event-type" => Part::EventType,
-                other => {
-                    return Err(bad(format!(
-                        "has the unknown placeholder {{{other}}}; {KNOWN} are the placeholders"
-                    )));
-                }
-            });
-            rest = after;
-        }
-        push_text(&mut parts, rest);
+        let name = Template::parse(given, &FIELDS).map_err(SettingsError::Topic)?;
         // With something harmless in every place, what is wrong is wrong for every message.
-        let text = |part: &Part| match part {
-            Part::Text(text) => text.clone(),
-            Part::AggregateType | Part::EventType => "x".to_owned(),
-        };
-        let example: String = parts.iter().map(text).collect();
-        check(&example).map_err(|problem| bad(problem.into()))?;
-        Ok(Self {
-            given: given.to_owned(),
-            parts,
-        })
+        let example = name.filled(|_| "x");
+        check(&example).map_err(|problem| SettingsError::Topic(problem.into()))?;
+        Ok(Self(name))
     }
 
     /// The name as it was given.
     pub(crate) fn given(&self) -> &str {
-        &self.given
+        self.0.given()
     }
 
     /// The topic of this message, or why there is none.
     pub(crate) fn of(&self, delivery: &Delivery) -> Result<String, Outcome> {
-        let kind = delivery.aggregate.as_ref().map(|a| a.kind.as_str());
-        let parts = self.parts.iter().map(|part| match part {
-            Part::Text(text) => text,
-            Part::AggregateType => or_none(kind.unwrap_or_default()),
-            Part::EventType => or_none(&delivery.event_type),
-        });
-        let name: String = parts.collect();
+        let name = self.0.of(delivery);
         match check(&name) {
             Ok(()) => Ok(name),
             Err(problem) => {
@@ -103,19 +56,6 @@ pub(crate) fn check(name: &str) -> Result<(), &'static str> {
             Err("has characters other than letters, digits, `.`, `_` and `-`")
         }
         _ => Ok(()),
-    }
-}
-
-fn push_text(parts: &mut Vec<Part>, text: &str) {
-    if !text.is_empty() {
-        parts.push(Part::Text(text.to_owned()));
-    }
-}
-
-fn or_none(text: &str) -> &str {
-    match text.is_empty() {
-        true => NONE,
-        false => text,
     }
 }
 

@@ -8,6 +8,7 @@
 //! every slot to one of its queues, so that it misses nothing whatever its number of queues is.
 
 use counterfoil_core::Delivery;
+use counterfoil_core::template::{Field, Template};
 
 use crate::settings::SettingsError;
 
@@ -17,9 +18,7 @@ pub(crate) const SLOTS: usize = 64;
 const LONGEST: usize = 200;
 /// Stand behind the name of a group or queue.
 const TAKEN: [&str; 3] = ["DLQ", "delay", "members"];
-/// Stands for what a message does not have.
-const NONE: &str = "none";
-const KNOWN: &str = "{aggregate-type}, {aggregate-id} and {event-type}";
+const FIELDS: [Field; 3] = [Field::AggregateType, Field::AggregateId, Field::EventType];
 
 /// Where messages go to or come from, as it was given.
 #[derive(Debug, Clone)]
@@ -53,7 +52,7 @@ impl Target {
             },
             Place::Exchange(name, key) => Target::Exchange {
                 name: within("exchange", name)?,
-                key: Template::parse(key)?,
+                key: routing_key(key)?,
             },
         })
     }
@@ -199,70 +198,16 @@ fn group_name(name: &str) -> Result<&str, SettingsError> {
 }
 
 /// A routing key, perhaps with placeholders.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Template(Vec<Part>);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    Text(String),
-    AggregateType,
-    AggregateId,
-    EventType,
-}
-
-impl Template {
-    fn parse(given: &str) -> Result<Self, SettingsError> {
-        let bad = |problem: String| SettingsError::Name("routing key", problem);
-        if given.len() > LONGEST {
-            return Err(bad(format!("has more than {LONGEST} bytes")));
-        }
-        let mut parts = Vec::new();
-        let mut rest = given;
-        while let Some(at) = rest.find(['{', '}']) {
-            let (text, tail) = rest.split_at(at);
-            parts.push(Part::Text(text.to_owned()));
-            let inside = tail.strip_prefix('{').and_then(|t| t.split_once('}'));
-            let Some((name, after)) = inside else {
-                return Err(bad(format!(
-                    "has a brace that is not closed or not opened; {KNOWN} are the placeholders"
-                )));
-            };
-            parts.push(match name {
-                "aggregate-type" => Part::AggregateType,
-                "aggregate-id" => Part::AggregateId,
-                "event-type" => Part::EventType,
-                other => {
-                    return Err(bad(format!(
-                        "has the unknown placeholder {{{other}}}; {KNOWN} are the placeholders"
-                    )));
-                }
-            });
-            rest = after;
-        }
-        parts.push(Part::Text(rest.to_owned()));
-        Ok(Self(parts))
+fn routing_key(given: &str) -> Result<Template, SettingsError> {
+    let bad = |problem: String| SettingsError::Name("routing key", problem);
+    if given.len() > LONGEST {
+        return Err(bad(format!("has more than {LONGEST} bytes")));
     }
-
-    fn of(&self, delivery: &Delivery) -> String {
-        let aggregate = delivery.aggregate.as_ref();
-        let or_none = |text: &str| match text.is_empty() {
-            true => NONE.to_owned(),
-            false => text.to_owned(),
-        };
-        let parts = self.0.iter().map(|part| match part {
-            Part::Text(text) => text.clone(),
-            Part::AggregateType => or_none(aggregate.map_or("", |a| &a.kind)),
-            Part::AggregateId => or_none(aggregate.map_or("", |a| &a.id)),
-            Part::EventType => or_none(&delivery.event_type),
-        });
-        parts.collect()
-    }
+    Template::parse(given, &FIELDS).map_err(bad)
 }
 
 #[cfg(test)]
 mod tests {
-    use counterfoil_core::Aggregate;
-
     use super::*;
     use crate::outgoing::tests::delivery;
 
@@ -309,22 +254,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_message_does_not_have_is_none() {
-        let bare = Delivery {
-            aggregate: None,
-            event_type: String::new(),
-            ..delivery()
-        };
-        let template = Template::parse("{aggregate-type}.{aggregate-id}.{event-type}").unwrap();
-        assert_eq!(template.of(&bare), "none.none.none");
-        let nameless = Delivery {
-            aggregate: Some(Aggregate::new("", "")),
-            ..delivery()
-        };
-        assert_eq!(template.of(&nameless), "none.none.OrderPaid");
-    }
-
-    #[test]
     fn a_group_has_queues_and_helpers_of_its_own() {
         let one = topic("orders", "stock", 1).unwrap();
         assert_eq!(one.all, ["orders.stock"]);
@@ -351,7 +280,7 @@ mod tests {
             );
         }
         for key in ["{", "}", "{a", "{}", "{queue}"] {
-            assert!(Template::parse(key).is_err(), "{key}");
+            assert!(routing_key(key).is_err(), "{key}");
         }
         // The exchanges that every RabbitMQ has can be sent to.
         let fine = Place::Exchange("amq.topic".into(), String::new());

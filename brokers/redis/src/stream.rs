@@ -5,90 +5,34 @@
 //! has nothing for becomes `none`.
 
 use counterfoil_core::Delivery;
+use counterfoil_core::template::{Field, Template};
 
 use crate::settings::SettingsError;
 
-/// Stands for what a message does not have.
-const NONE: &str = "none";
-const KNOWN: &str = "{aggregate-type} and {event-type}";
+const FIELDS: [Field; 2] = [Field::AggregateType, Field::EventType];
 
 /// A name, perhaps with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StreamName {
-    given: String,
-    parts: Vec<Part>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    Text(String),
-    AggregateType,
-    EventType,
-}
+pub(crate) struct StreamName(Template);
 
 impl StreamName {
     /// Reads a name such as `events:{aggregate-type}`.
     pub(crate) fn parse(given: &str) -> Result<Self, SettingsError> {
-        let bad = |problem: String| SettingsError::Stream(problem);
         if given.is_empty() {
-            return Err(bad("is empty".into()));
+            return Err(SettingsError::Stream("is empty".into()));
         }
-        let mut parts = Vec::new();
-        let mut rest = given;
-        while let Some(at) = rest.find(['{', '}']) {
-            let (text, tail) = rest.split_at(at);
-            push_text(&mut parts, text);
-            let inside = tail.strip_prefix('{').and_then(|t| t.split_once('}'));
-            let Some((name, after)) = inside else {
-                return Err(bad(format!(
-                    "has a brace that is not closed or not opened; {KNOWN} are the placeholders"
-                )));
-            };
-            parts.push(match name {
-                "aggregate-type" => Part::AggregateType,
-                "event-type" => Part::EventType,
-                other => {
-                    return Err(bad(format!(
-                        "has the unknown placeholder {{{other}}}; {KNOWN} are the placeholders"
-                    )));
-                }
-            });
-            rest = after;
-        }
-        push_text(&mut parts, rest);
-        Ok(Self {
-            given: given.to_owned(),
-            parts,
-        })
+        let name = Template::parse(given, &FIELDS).map_err(SettingsError::Stream)?;
+        Ok(Self(name))
     }
 
     /// The name as it was given.
     pub(crate) fn given(&self) -> &str {
-        &self.given
+        self.0.given()
     }
 
     /// The stream of this message.
     pub(crate) fn of(&self, delivery: &Delivery) -> String {
-        let kind = delivery.aggregate.as_ref().map(|a| a.kind.as_str());
-        let parts = self.parts.iter().map(|part| match part {
-            Part::Text(text) => text,
-            Part::AggregateType => or_none(kind.unwrap_or_default()),
-            Part::EventType => or_none(&delivery.event_type),
-        });
-        parts.collect()
-    }
-}
-
-fn push_text(parts: &mut Vec<Part>, text: &str) {
-    if !text.is_empty() {
-        parts.push(Part::Text(text.to_owned()));
-    }
-}
-
-fn or_none(text: &str) -> &str {
-    match text.is_empty() {
-        true => NONE,
-        false => text,
+        self.0.of(delivery)
     }
 }
 

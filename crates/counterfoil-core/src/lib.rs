@@ -22,6 +22,7 @@
 //! | [`inbox`] | which message takes effect, and which waits, is a repeat, or came too late |
 //! | [`incoming`] | from what a broker handed out to what a consumer processes |
 //! | [`route`] | which destinations an event type goes to |
+//! | [`template`] | names that depend on the message |
 //! | [`span`] | lengths of time as databases take them |
 
 pub mod balance;
@@ -42,6 +43,7 @@ pub mod schema;
 pub mod source;
 pub mod span;
 pub mod store;
+pub mod template;
 
 pub use code::Code;
 pub use destination::{Capabilities, Destination, Outcome};

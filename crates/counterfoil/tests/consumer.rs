@@ -620,12 +620,11 @@ async fn two_consumers_do_not_share_what_they_have_processed<D: Shop>(t: Scratch
     t.settled().await;
     one.stop().await;
     let (builder, _) = t.builder("search");
-    let two = builder.on_park(OnPark::Skip).start().await.unwrap();
+    let builder = builder.on_park(OnPark::Skip);
     t.send("a", "a", 1, "{}");
-    t.settled().await;
+    builder.run_until(t.settled()).await.unwrap();
 
     assert_eq!(D::effects(&t.pool).await, effects(&[("a", 1), ("a", 1)]));
-    two.stop().await;
 }
 
 async fn a_stop_finishes_what_has_begun<D: Shop>(t: Scratch<D>) {

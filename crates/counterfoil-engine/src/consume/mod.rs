@@ -182,14 +182,6 @@ impl Consumer {
             tracing::error!(%error, "the consumer ended badly");
         }
     }
-
-    /// Returns when the consumer has ended.
-    pub async fn ended(&mut self) {
-        if let Some(task) = &mut self.task {
-            let _ = task.await;
-            self.task = None;
-        }
-    }
 }
 
 impl Drop for Consumer {

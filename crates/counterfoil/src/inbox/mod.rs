@@ -309,12 +309,10 @@ impl<D: Database> Builder<D> {
         })
     }
 
-    /// Starts, and returns when the process is told to end or the consumer ends by itself.
-    pub async fn run(self) -> Result<(), Error> {
-        let mut consumer = self.start().await?;
-        if let Some(running) = &mut consumer.running {
-            running.ended().await;
-        }
+    /// Starts, and consumes until `end` is over, for example a signal. Then finishes what has begun.
+    pub async fn run_until(self, end: impl Future) -> Result<(), Error> {
+        let consumer = self.start().await?;
+        end.await;
         consumer.stop().await;
         Ok(())
     }
