@@ -47,8 +47,8 @@ pub struct BrokenStore {
 /// What a relay has said through this handle, whether it was believed or not.
 #[derive(Debug, Default)]
 pub struct Reported {
-    /// Settlements that have come back.
-    pub settlements: u64,
+    /// How often it called one to be tried again.
+    pub failed: usize,
     /// Rows that it called sent.
     pub sent: BTreeSet<i64>,
 }
@@ -115,7 +115,7 @@ impl Store for BrokenStore {
             _ => self.inner.settle(fence, settlement).await?,
         };
         self.settled.send_modify(|reported| {
-            reported.settlements += 1;
+            reported.failed += settlement.retry.len();
             reported
                 .sent
                 .extend(settlement.sent.iter().map(|row| row.0));
