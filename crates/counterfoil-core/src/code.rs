@@ -29,6 +29,12 @@ codes! {
     VALIDATION_ERROR,
     /// An older version came after a newer one.
     VERSION_CONFLICT,
+    /// A version came, and the one before it has not.
+    VERSION_GAP,
+    /// The broker had given up on the message: it comes from its dead letters.
+    DEAD_LETTER,
+    /// A dead letter that is older than what recognises repeats.
+    DEDUP_EXPIRED,
     /// The destination answered that it will never take this message.
     UPSTREAM_4XX,
     /// The destination answered that it failed.
@@ -84,6 +90,17 @@ impl Code {
             None if clean.is_empty() => Code::TASK_ERROR,
             None => Code(Cow::Owned(clean)),
         }
+    }
+
+    /// Whether a message that is parked for this leaves the others of its aggregate alone: they have
+    /// passed it already, or do not look at it.
+    pub fn holds_nobody(&self) -> bool {
+        [
+            Code::VERSION_CONFLICT,
+            Code::DEAD_LETTER,
+            Code::DEDUP_EXPIRED,
+        ]
+        .contains(self)
     }
 
     /// The word itself.

@@ -7,7 +7,8 @@
 //! other, too: an aggregate is processed by one at a time, on however many machines.
 //!
 //! Dedup comes before the version: what was processed is acknowledged, however old it is. What was
-//! never processed and is older than something applied is a conflict.
+//! never processed and is older than something applied is a conflict. What is newer than the next
+//! one is no concern, unless [`Versions::Gapless`] says so.
 //!
 //! # What is put off
 //! What fails, and what comes behind it in its aggregate, becomes a row of the outbox in the queue
@@ -16,6 +17,7 @@
 //!
 //! The drivers implement three steps on the open transaction: admit, defer, finish.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
@@ -40,6 +42,28 @@ pub enum Mode {
     /// From the outbox, where it was put off: a key that waits is not a repeat, and the relay has
     /// seen to the order.
     Retry,
+}
+
+/// What is expected of the versions of an aggregate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Versions {
+    /// They do not go back. Gaps are no error: a consumer may see only some of the events.
+    #[default]
+    Rising,
+    /// One after the other, none left out and none twice: a version that comes too early waits.
+    Gapless {
+        /// The first one of an aggregate.
+        first: i64,
+    },
+}
+
+/// How long what is over is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// What was processed.
+    pub processed: Duration,
+    /// The versions of aggregates that nobody has touched. Absent: for ever.
+    pub aggregates: Option<Duration>,
 }
 
 /// What is known of an aggregate, while its row is locked.
@@ -80,6 +104,22 @@ pub struct Deferred {
     pub error: Option<String>,
 }
 
+/// What an operator has overruled by putting a parked message back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redriven {
+    /// Why it was parked.
+    pub code: Code,
+    /// Whether it needed a confirmation, and got it.
+    pub confirmed: bool,
+}
+
+impl Redriven {
+    /// Whether this reason no longer counts.
+    pub fn forces(&self, code: &Code) -> bool {
+        self.confirmed && self.code == *code
+    }
+}
+
 /// What is to be done with one message of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
@@ -91,30 +131,34 @@ pub enum Verdict {
     Behind,
     /// Never processed, and older than this version, which was applied.
     Stale(i64),
+    /// This version has to be applied before it.
+    Gap(i64),
 }
 
 /// Judges the messages of a batch one after the other.
 ///
 /// ```
-/// use counterfoil_core::inbox::{Admitted, Judge, Verdict};
+/// use counterfoil_core::inbox::{Admitted, Judge, Verdict, Versions};
 ///
 /// let admitted = Admitted { fresh: ["a".to_owned()].into(), ..Admitted::default() };
-/// let mut judge = Judge::new(admitted);
+/// let mut judge = Judge::new(admitted, Versions::Rising);
 /// assert_eq!(judge.judge("a", None, None), Verdict::Apply);
 /// assert_eq!(judge.judge("a", None, None), Verdict::Repeat);
 /// ```
 #[derive(Debug)]
 pub struct Judge {
     admitted: Admitted,
+    versions: Versions,
     /// Aggregates whose version was told.
     risen: BTreeSet<Aggregate>,
 }
 
 impl Judge {
     /// On what the store has said.
-    pub fn new(admitted: Admitted) -> Self {
+    pub fn new(admitted: Admitted, versions: Versions) -> Self {
         Self {
             admitted,
+            versions,
             risen: BTreeSet::new(),
         }
     }
@@ -132,6 +176,15 @@ impl Judge {
         let Some(lane) = aggregate.and_then(|a| self.admitted.lanes.get(a)) else {
             return Verdict::Apply;
         };
+        if let (Versions::Gapless { first }, Some(version)) = (self.versions, version) {
+            // What waits of this aggregate waits for this one, or for one after it.
+            let next = lane.applied.map_or(first, |a| a.saturating_add(1));
+            return match version.cmp(&next) {
+                Ordering::Less => Verdict::Stale(next.saturating_sub(1)),
+                Ordering::Equal => Verdict::Apply,
+                Ordering::Greater => Verdict::Gap(next),
+            };
+        }
         match (version, lane.applied) {
             // It will never be in order: nothing is gained by waiting.
             (Some(version), Some(applied)) if version < applied => Verdict::Stale(applied),
@@ -218,7 +271,25 @@ mod tests {
             fresh: fresh.iter().map(|k| (*k).to_owned()).collect(),
             lanes: [(order.clone(), lane)].into(),
         };
-        (Judge::new(admitted), order)
+        (Judge::new(admitted, Versions::Rising), order)
+    }
+
+    #[test]
+    fn without_gaps_a_version_waits_for_the_one_before_it_and_for_nothing_else() {
+        let lane = Lane {
+            applied: None,
+            taken: true,
+        };
+        let (mut judge, order) = judge(&["a", "b", "c", "d", "e"], lane);
+        judge.versions = Versions::Gapless { first: 1 };
+
+        assert_eq!(judge.judge("a", Some(&order), Some(2)), Verdict::Gap(1));
+        assert_eq!(judge.judge("b", Some(&order), Some(1)), Verdict::Apply);
+        judge.applied(Some(&order), Some(1));
+        assert_eq!(judge.judge("c", Some(&order), Some(1)), Verdict::Stale(1));
+        assert_eq!(judge.judge("d", Some(&order), Some(3)), Verdict::Gap(2));
+        // It has no place among them: it keeps the order in which it came.
+        assert_eq!(judge.judge("e", Some(&order), None), Verdict::Behind);
     }
 
     #[test]

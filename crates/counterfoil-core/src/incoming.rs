@@ -11,6 +11,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -35,6 +36,8 @@ mod carried {
     pub(super) const POSITION: &str = "inbox-position";
     pub(super) const CODE: &str = "inbox-defect-code";
     pub(super) const ERROR: &str = "inbox-defect";
+    pub(super) const KIND: &str = "inbox-aggregate-type";
+    pub(super) const ID: &str = "inbox-aggregate-id";
 }
 
 /// Where a value is found.
@@ -152,8 +155,17 @@ pub struct Incoming {
     pub headers: Headers,
     /// Where it stood at the broker.
     pub position: String,
+    /// When it was made, where its envelope says so.
+    pub time: Option<DateTime<Utc>>,
     /// Why it can only be parked.
     pub defect: Option<Defect>,
+}
+
+impl Defect {
+    /// Whether a person may decide that it passes all the same.
+    pub fn can_be_forced(&self) -> bool {
+        [Code::DEAD_LETTER, Code::DEDUP_EXPIRED].contains(&self.code)
+    }
 }
 
 impl Incoming {
@@ -175,15 +187,20 @@ impl Incoming {
             }),
             _ => None,
         };
+        let aggregate = match (out(carried::KIND), out(carried::ID)) {
+            (kind, Some(id)) => Some(Aggregate::new(kind.unwrap_or_default(), id)),
+            _ => delivery.aggregate.clone(),
+        };
         Self {
             id: delivery.id,
             key: key.unwrap_or_else(|| delivery.id.to_string()),
-            aggregate: delivery.aggregate.clone(),
+            aggregate,
             version: delivery.version,
             event_type: delivery.event_type.clone(),
             payload: delivery.payload.clone(),
             headers,
             position: position.unwrap_or_default(),
+            time: None,
             defect,
         }
     }
@@ -207,6 +224,21 @@ impl Incoming {
             headers.set(carried::CODE, defect.code.as_str());
             headers.set(carried::ERROR, &defect.error);
         }
+        message
+    }
+
+    /// The same in a lane of its own: it waits behind nobody, and nobody waits behind it. What it
+    /// waits for is up to its consumer.
+    pub fn to_message_apart(&self, queue: &str) -> Message {
+        let mut message = self.to_message(queue);
+        let (Some(aggregate), Some(version)) = (&self.aggregate, self.version) else {
+            return message;
+        };
+        message.headers.set(carried::KIND, &aggregate.kind);
+        message.headers.set(carried::ID, &aggregate.id);
+        let lane = Aggregate::new(&aggregate.kind, format!("{}#{version}", aggregate.id));
+        let fits = check_name("aggregate id", &lane.id).is_ok();
+        message.aggregate = fits.then_some(lane);
         message
     }
 }
@@ -269,6 +301,7 @@ impl<'a> Reader<'a> {
             payload,
             headers,
             position: self.arrival.position.chars().take(1_000).collect(),
+            time: self.time(),
             defect: self.defect,
         }
     }
@@ -368,6 +401,11 @@ impl<'a> Reader<'a> {
             }
         }
         Some(aggregate)
+    }
+
+    fn time(&self) -> Option<DateTime<Utc>> {
+        let text = self.attribute("time")?;
+        Some(DateTime::parse_from_rfc3339(&text).ok()?.to_utc())
     }
 
     fn version(&mut self) -> Option<i64> {

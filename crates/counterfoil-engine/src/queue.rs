@@ -416,11 +416,11 @@ impl Queue {
             id: delivery.id,
             attempts: delivery.attempt,
             follow_up: self.compensation(delivery, &code, &error),
-            // What came too late has nothing behind it.
-            hold: self.spec.on_park == OnPark::Hold && code != Code::VERSION_CONFLICT,
+            hold: self.spec.on_park == OnPark::Hold && !code.holds_nobody(),
+            // A redrive means: apply it although the one before it is missing.
+            confirm: confirm || code == Code::VERSION_GAP,
             code,
             error,
-            confirm,
         }
     }
 

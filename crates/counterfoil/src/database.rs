@@ -3,12 +3,10 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use counterfoil_core::Code;
 use counterfoil_core::desk::Desk;
 use counterfoil_core::guard::{Expect, Key, Locks, Records, Tokens, Write};
-use counterfoil_core::inbox::{Admitted, Deferred, Mode};
+use counterfoil_core::inbox::{Admitted, Deferred, Keep, Mode, Redriven};
 use counterfoil_core::message::{Aggregate, Message};
 use counterfoil_core::store::{Enqueued, Keyed, Result, Store, StoreError};
 use sqlx::{Pool, Transaction};
@@ -115,11 +113,10 @@ pub trait Database: sealed::Sealed + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<()>>;
 
     #[doc(hidden)]
-    fn inbox_forced<'a>(
+    fn inbox_redriven<'a>(
         tx: &'a mut Transaction<'_, Self::Sqlx>,
         seq: i64,
-        code: &'a Code,
-    ) -> BoxFuture<'a, Result<bool>>;
+    ) -> BoxFuture<'a, Result<Option<Redriven>>>;
 
     #[doc(hidden)]
     fn inbox_waiting<'a>(
@@ -132,7 +129,7 @@ pub trait Database: sealed::Sealed + Send + Sync + 'static {
     fn inbox_purge<'a>(
         pool: &'a Pool<Self::Sqlx>,
         consumer: &'a str,
-        keep: Duration,
+        keep: Keep,
         batch: u32,
     ) -> BoxFuture<'a, Result<u64>>;
 }
@@ -266,12 +263,11 @@ macro_rules! database {
                 Box::pin($driver::inbox::finish(tx, consumer, applied))
             }
 
-            fn inbox_forced<'a>(
+            fn inbox_redriven<'a>(
                 tx: &'a mut Transaction<'_, Self::Sqlx>,
                 seq: i64,
-                code: &'a Code,
-            ) -> BoxFuture<'a, Result<bool>> {
-                Box::pin($driver::inbox::forced(tx, seq, code))
+            ) -> BoxFuture<'a, Result<Option<Redriven>>> {
+                Box::pin($driver::inbox::redriven(tx, seq))
             }
 
             fn inbox_waiting<'a>(
@@ -285,7 +281,7 @@ macro_rules! database {
             fn inbox_purge<'a>(
                 pool: &'a Pool<Self::Sqlx>,
                 consumer: &'a str,
-                keep: Duration,
+                keep: Keep,
                 batch: u32,
             ) -> BoxFuture<'a, Result<u64>> {
                 Box::pin($driver::inbox::purge(pool, consumer, keep, batch))

@@ -4,10 +4,11 @@
 //! they let an aggregate go.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use counterfoil_core::Code;
-use counterfoil_core::inbox::{Admitted, Deferred, Lane, Mode, check_names, highest, queue_of};
+use counterfoil_core::inbox::{
+    Admitted, Deferred, Keep, Lane, Mode, Redriven, check_names, highest, queue_of,
+};
 use counterfoil_core::message::{Aggregate, MessageId, Payload};
 use counterfoil_core::span::micros;
 use counterfoil_core::store::{Result, StoreError};
@@ -234,14 +235,17 @@ pub async fn finish(
     exactly(done.rows_affected(), versions.len())
 }
 
-/// Whether an operator has redriven this row although it was parked for this reason.
-pub async fn forced(tx: &mut Transaction<'_, MySql>, seq: i64, code: &Code) -> Result<bool> {
-    sqlx::query_scalar(include_str!("../sql/inbox/forced.sql"))
+/// What an operator has overruled, when this row was redriven.
+pub async fn redriven(tx: &mut Transaction<'_, MySql>, seq: i64) -> Result<Option<Redriven>> {
+    let found: Option<(String, bool)> = sqlx::query_as(include_str!("../sql/inbox/redriven.sql"))
         .bind(seq)
-        .bind(code.as_str())
-        .fetch_one(&mut **tx)
+        .fetch_optional(&mut **tx)
         .await
-        .map_err(classify)
+        .map_err(classify)?;
+    Ok(found.map(|(code, confirmed)| Redriven {
+        code: Code::custom(&code),
+        confirmed,
+    }))
 }
 
 /// How many messages the consumer has put off, counted up to `most`.
@@ -257,18 +261,21 @@ pub async fn waiting(pool: &MySqlPool, consumer: &str, most: u32) -> Result<u64>
 
 /// Forgets at most one batch of what was processed longer ago than this, and of aggregates that
 /// nobody has touched since. Answers how many rows went.
-pub async fn purge(pool: &MySqlPool, consumer: &str, keep: Duration, batch: u32) -> Result<u64> {
+pub async fn purge(pool: &MySqlPool, consumer: &str, keep: Keep, batch: u32) -> Result<u64> {
     let mut removed = 0;
-    for (find, purge) in [
+    for (find, purge, keep) in [
         (
             include_str!("../sql/inbox/purge_find.sql"),
             include_str!("../sql/inbox/purge.sql"),
+            Some(keep.processed),
         ),
         (
             include_str!("../sql/inbox/purge_find_lanes.sql"),
             include_str!("../sql/inbox/purge_lanes.sql"),
+            keep.aggregates,
         ),
     ] {
+        let Some(keep) = keep else { continue };
         let find = sqlx::query(find)
             .bind(consumer.as_bytes())
             .bind(micros(keep))

@@ -4,10 +4,11 @@
 //! as soon as they let an aggregate go.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use counterfoil_core::Code;
-use counterfoil_core::inbox::{Admitted, Deferred, Lane, Mode, check_names, highest, queue_of};
+use counterfoil_core::inbox::{
+    Admitted, Deferred, Keep, Lane, Mode, Redriven, check_names, highest, queue_of,
+};
 use counterfoil_core::message::{Aggregate, Payload};
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{Result, StoreError};
@@ -232,14 +233,17 @@ pub async fn finish(
     exactly(noted.cast_unsigned(), aggregates.len())
 }
 
-/// Whether an operator has redriven this row although it was parked for this reason.
-pub async fn forced(tx: &mut Transaction<'_, Postgres>, seq: i64, code: &Code) -> Result<bool> {
-    sqlx::query_scalar(include_str!("../sql/inbox/forced.sql"))
+/// What an operator has overruled, when this row was redriven.
+pub async fn redriven(tx: &mut Transaction<'_, Postgres>, seq: i64) -> Result<Option<Redriven>> {
+    let found: Option<(String, bool)> = sqlx::query_as(include_str!("../sql/inbox/redriven.sql"))
         .bind(seq)
-        .bind(code.as_str())
-        .fetch_one(&mut **tx)
+        .fetch_optional(&mut **tx)
         .await
-        .map_err(classify)
+        .map_err(classify)?;
+    Ok(found.map(|(code, confirmed)| Redriven {
+        code: Code::custom(&code),
+        confirmed,
+    }))
 }
 
 /// How many messages the consumer has put off, counted up to `most`.
@@ -255,13 +259,14 @@ pub async fn waiting(pool: &PgPool, consumer: &str, most: u32) -> Result<u64> {
 
 /// Forgets at most one batch of what was processed longer ago than this, and of aggregates that
 /// nobody has touched since. Answers how many rows went.
-pub async fn purge(pool: &PgPool, consumer: &str, keep: Duration, batch: u32) -> Result<u64> {
+pub async fn purge(pool: &PgPool, consumer: &str, keep: Keep, batch: u32) -> Result<u64> {
     // Planned each time: whether to look at every row depends on how many there are.
     let removed: i64 = sqlx::query_scalar(include_str!("../sql/inbox/purge.sql"))
         .persistent(false)
         .bind(consumer)
-        .bind(millis(keep).div_euclid(1_000))
+        .bind(millis(keep.processed).div_euclid(1_000))
         .bind(i64::from(batch))
+        .bind(keep.aggregates.map(|keep| millis(keep).div_euclid(1_000)))
         .fetch_one(pool)
         .await
         .map_err(classify)?;

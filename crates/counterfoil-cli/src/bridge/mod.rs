@@ -139,6 +139,7 @@ async fn one<D: Sql>(
     .held(consumer.held)
     .most_waiting(consumer.most_waiting)
     .backoff(consumer.backoff)
+    .versions(consumer.versions)
     .on_park(consumer.on_park)
     .poison(consumer.poison)
     .keep(consumer.keep)
@@ -149,6 +150,9 @@ async fn one<D: Sql>(
     });
     for pattern in &consumer.skip {
         builder = builder.skip(pattern);
+    }
+    if let Some(dead_letters) = consumer.dead_letters {
+        builder = builder.dead_letters(dead_letters);
     }
     if let Some(gate) = consumer.gate {
         builder = builder.gate(gate);

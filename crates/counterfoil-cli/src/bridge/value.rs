@@ -122,6 +122,7 @@ mod tests {
             payload,
             headers: Headers::new(),
             position: "orders/0@1".into(),
+            time: None,
             defect: None,
         }
     }

@@ -220,6 +220,7 @@ mod tests {
         let defaults = Consumer {
             name: shown.name.clone(),
             from: shown.from.clone(),
+            dead_letters: shown.dead_letters.clone(),
             to: shown.to.clone(),
             id: shown.id.clone(),
             aggregate_type: shown.aggregate_type.clone(),

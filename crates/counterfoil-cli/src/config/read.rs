@@ -218,13 +218,18 @@ impl<'i> Reader<'i> {
                 self.problem(Some(span), "[[consumer]] is a section, not a value");
                 continue;
             };
-            let (mut from, mut to, mut rest) = (None, None, DeTable::default());
+            let (mut from, mut dead_letters, mut to) = (None, None, None);
+            let mut rest = DeTable::default();
             for (key, value) in table {
                 let (part, at) = (format!("{path}.{}", key.get_ref()), key.span().start);
                 match key.get_ref().as_ref() {
                     "from" => {
                         self.note(&part, at);
-                        from = self.from(&part, value);
+                        from = self.from(&part, "`from` of [[consumer]]", value);
+                    }
+                    "dead-letters" => {
+                        self.note(&part, at);
+                        dead_letters = self.from(&part, "`dead-letters` of [[consumer]]", value);
                     }
                     "to" => {
                         self.note(&part, at);
@@ -237,13 +242,17 @@ impl<'i> Reader<'i> {
             }
             let rest = Spanned::new(span, DeValue::Table(rest));
             let read: Consumer = self.section(&path, "[[consumer]]", rest);
-            self.out.file.consumers.push(Consumer { from, to, ..read });
+            self.out.file.consumers.push(Consumer {
+                from,
+                dead_letters,
+                to,
+                ..read
+            });
         }
     }
 
     /// Where a consumer's messages come from.
-    fn from(&mut self, path: &str, value: Spanned<DeValue<'i>>) -> Option<From> {
-        let shown = "`from` of [[consumer]]";
+    fn from(&mut self, path: &str, shown: &str, value: Spanned<DeValue<'i>>) -> Option<From> {
         let kind = value
             .get_ref()
             .get("type")

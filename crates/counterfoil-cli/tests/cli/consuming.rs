@@ -24,7 +24,7 @@ on_every_database!(
 );
 
 /// A Redis of its own, with a stream `orders`.
-struct Broker {
+pub(crate) struct Broker {
     redis: PrivateRedis,
     runtime: Runtime,
     /// One partition of `orders`, which has one consumer at a time: the order is kept through its
@@ -33,7 +33,7 @@ struct Broker {
 }
 
 impl Broker {
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let runtime = Runtime::new().unwrap();
         let redis = runtime.block_on(PrivateRedis::start())?;
         Some(Self {
@@ -44,7 +44,7 @@ impl Broker {
     }
 
     /// A consumer of `orders`.
-    fn consumer(&self, to: &str, more: &str) -> String {
+    pub(crate) fn consumer(&self, to: &str, more: &str) -> String {
         let url = self.redis.url();
         let partitions = if self.partitioned {
             ", partitions = 1"
@@ -58,19 +58,23 @@ impl Broker {
         )
     }
 
-    fn connection(&self) -> redis::Connection {
+    pub(crate) fn connection(&self) -> redis::Connection {
         let client = redis::Client::open(self.redis.url()).unwrap();
         client.get_connection().unwrap()
     }
 
     /// Adds an entry with these fields.
     fn add(&self, fields: &[(&str, &str)]) {
-        let mut command = redis::cmd("XADD");
         let stream = if self.partitioned {
             "orders.0"
         } else {
             "orders"
         };
+        self.add_to(stream, fields);
+    }
+
+    pub(crate) fn add_to(&self, stream: &str, fields: &[(&str, &str)]) {
+        let mut command = redis::cmd("XADD");
         command.arg(stream).arg("*");
         for (name, value) in fields {
             command.arg(*name).arg(*value);
@@ -78,8 +82,13 @@ impl Broker {
         command.exec(&mut self.connection()).unwrap();
     }
 
+    /// The address, for the file.
+    pub(crate) fn url(&self) -> String {
+        self.redis.url()
+    }
+
     /// Adds the n-th message: of aggregate n % 10, with its total.
-    fn order(&self, n: u32, total: &Value) {
+    pub(crate) fn order(&self, n: u32, total: &Value) {
         let (order, version) = ((n % 10).to_string(), (n / 10).to_string());
         let data = json!({ "total": total, "note": "it's" }).to_string();
         self.add(&[
@@ -98,12 +107,12 @@ impl Broker {
     }
 }
 
-fn id(n: u32) -> String {
+pub(crate) fn id(n: u32) -> String {
     format!("0198c0de-0000-7000-8000-{n:012}")
 }
 
 /// Tables exist before the consumer starts, or its statement is refused.
-fn with_table(home: &Home) {
+pub(crate) fn with_table(home: &Home) {
     home.ok(&["migrate"]);
     home.execute(
         "CREATE TABLE paid (id VARCHAR(64), kind VARCHAR(64), of VARCHAR(64), number INTEGER, \
@@ -112,10 +121,10 @@ fn with_table(home: &Home) {
     );
 }
 
-const INSERT: &str =
+pub(crate) const INSERT: &str =
     "sql = \"INSERT INTO paid (id, number, total) VALUES (:id, :aggregate_id, :body/total)\"";
 
-fn until_count(home: &Home, expected: i64) {
+pub(crate) fn until_count(home: &Home, expected: i64) {
     until("the effects", || {
         (home.number("SELECT COUNT(*) FROM paid") == expected).then_some(())
     });
@@ -441,7 +450,12 @@ fn every_mistake_in_a_consumer_is_one_line_with_its_place() {
          [[consumer]]\nkeep = \"0s\"\nfrom = { type = \"redis\", stream = \"s\", straem = \"s\" }\n\
          to = { sql = \"UPDATE a SET b = :c\", destination = \"x\" }\n\
          [destination.billing]\ntype = \"webhook\"\nurl = \"https://example.com/\"\nunsigned = true\n\
-         [destination.\"inbox:stock\"]\ntype = \"webhook\"\n",
+         [destination.\"inbox:stock\"]\ntype = \"webhook\"\n\
+         [[consumer]]\nname = \"gapless\"\nfrom = { type = \"redis\", url = \"redis://h/\", stream = \"s\" }\n\
+         versions = \"gapless\"\non-park = \"skip\"\n\
+         dead-letters = { type = \"redis\", url = \"redis://h/\" }\nto = { destination = \"billing\" }\n\
+         [[consumer]]\nname = \"rising\"\nfrom = { type = \"redis\", url = \"redis://h/\", stream = \"s\" }\nfirst-version = 2\n\
+         dead-letters = { type = \"kafkaa\" }\nto = { destination = \"billing\" }\n",
     );
 
     let done = home.run(&["config", "check"]);
@@ -465,6 +479,10 @@ fn every_mistake_in_a_consumer_is_one_line_with_its_place() {
         "18: unknown key `straem` in `from` of [[consumer]]; did you mean `stream`?",
         "19: `to` in [[consumer]]: write one of `destination` and `sql`",
         "24: [destination.\"inbox:stock\"] needs another name",
+        "30: `on-park` in [[consumer]] `gapless`: \"skip\" goes on without what is parked",
+        "31: `dead-letters` of [[consumer]] `gapless` needs a `stream`",
+        "36: `first-version` in [[consumer]] `rising`: it is for versions = \"gapless\"",
+        "37: unknown type `kafkaa` in `dead-letters` of [[consumer]]; did you mean `kafka`?",
     ];
     let lines: Vec<&str> = done.err.lines().collect();
     for (line, expected) in lines.iter().zip(expected) {

@@ -107,3 +107,49 @@ fn through_rabbitmq() {
         to: base,
     });
 }
+
+#[cfg(feature = "kafka")]
+#[test]
+fn through_kafka() {
+    use krafka::admin::{CreateTopicsOptions, NewTopic};
+
+    let Some(url) = server::kafka() else { return };
+    let topic = unique();
+    let servers = url.trim_start_matches("kafka://").trim_end_matches('/');
+    let made = tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let kafka = krafka::Kafka::builder(servers).connect().await.unwrap();
+        let admin = kafka.admin();
+        let topic = NewTopic::new(&topic, 2, 1).unwrap();
+        let made = admin.create_topics([topic], CreateTopicsOptions::default());
+        made.await.unwrap()
+    });
+    for (_, made) in made {
+        made.unwrap();
+    }
+    let to = format!("type = \"kafka\"\nurl = \"{url}\"\ntopic = \"{topic}\"");
+    there_and_back(&Way {
+        from: to.clone(),
+        to,
+    });
+}
+
+#[cfg(feature = "sqs")]
+#[test]
+fn through_sqs() {
+    let Some(url) = server::sqs() else { return };
+    let queue = format!("{}.fifo", unique());
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    let path = format!(
+        "/?Action=CreateQueue&QueueName={queue}&Attribute.1.Name=FifoQueue&Attribute.1.Value=true"
+    );
+    let made = crate::client::ask(address, "GET", &path, &[], b"");
+    assert_eq!(made.status, 200, "{made:?}");
+    let to = format!(
+        "type = \"sqs\"\nendpoint = \"{url}\"\nregion = \"elasticmq\"\nqueue = \"{queue}\"\n\
+         access-key-id = \"key\"\nsecret-access-key = \"secret\""
+    );
+    there_and_back(&Way {
+        from: format!("{to}\nwait = \"1s\""),
+        to,
+    });
+}

@@ -18,6 +18,7 @@ mod commands;
 mod config;
 #[cfg(feature = "redis")]
 mod consuming;
+mod dead_letters;
 mod gateway;
 mod gateway_bounds;
 mod gateway_calls;

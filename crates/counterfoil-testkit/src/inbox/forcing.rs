@@ -10,9 +10,16 @@ use crate::fixture::{Fixture, id};
 impl<H: InboxHarness> Fixture<H> {
     async fn forced(&self, seq: i64, code: &Code) -> bool {
         let mut tx = self.consume().await;
-        let forced = self.harness.forced(&mut tx, seq, code).await.unwrap();
+        let redriven = self.harness.redriven(&mut tx, seq).await.unwrap();
         self.harness.rollback(tx).await;
-        forced
+        redriven.is_some_and(|redriven| redriven.forces(code))
+    }
+
+    async fn redriven(&self, seq: i64) -> Option<Code> {
+        let mut tx = self.consume().await;
+        let redriven = self.harness.redriven(&mut tx, seq).await.unwrap();
+        self.harness.rollback(tx).await;
+        redriven.map(|redriven| redriven.code)
     }
 
     async fn redrive(&self, row: &RawRow, confirmed: bool) -> bool {
@@ -34,6 +41,7 @@ pub async fn only_a_confirmed_redrive_forces<H: InboxHarness>(t: Fixture<H>) {
         })
         .await;
     assert!(!t.forced(row.seq, &conflict).await, "parked");
+    assert_eq!(t.redriven(row.seq).await, None);
     assert!(!t.redrive(&row, false).await);
     assert!(!t.forced(row.seq, &conflict).await, "not confirmed");
     assert!(t.redrive(&row, true).await);
@@ -62,4 +70,5 @@ pub async fn a_redrive_without_the_need_of_a_confirmation_does_not_force<H: Inbo
     assert!(t.redrive(&row, true).await);
 
     assert!(!t.forced(row.seq, &Code::VERSION_CONFLICT).await);
+    assert_eq!(t.redriven(row.seq).await, Some(Code::VERSION_CONFLICT));
 }

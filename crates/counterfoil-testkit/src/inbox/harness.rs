@@ -1,10 +1,7 @@
 //! What a driver's tests supply so that the inbox's suite can run on it.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
-use counterfoil_core::Code;
-use counterfoil_core::inbox::{Admitted, Deferred, Mode};
+use counterfoil_core::inbox::{Admitted, Deferred, Keep, Mode, Redriven};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::store::Result;
 
@@ -42,11 +39,11 @@ pub trait InboxHarness: Harness {
         applied: &[(&Aggregate, i64)],
     ) -> Result<()>;
 
-    /// `inbox::forced`.
-    async fn forced(&self, tx: &mut Self::Tx, seq: i64, code: &Code) -> Result<bool>;
+    /// `inbox::redriven`.
+    async fn redriven(&self, tx: &mut Self::Tx, seq: i64) -> Result<Option<Redriven>>;
 
     /// `inbox::purge`.
-    async fn purge(&self, consumer: &str, keep: Duration, batch: u32) -> Result<u64>;
+    async fn purge(&self, consumer: &str, keep: Keep, batch: u32) -> Result<u64>;
 
     /// Commits, and asks nothing before.
     async fn plain_commit(&self, tx: Self::Tx) -> Result<()>;

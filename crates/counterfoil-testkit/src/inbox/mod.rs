@@ -102,6 +102,7 @@ macro_rules! inbox_suite {
             what_waits_is_kept,
             aggregates_that_were_touched_since_are_kept,
             a_forgotten_key_is_fresh_again,
+            versions_are_kept_for_ever_when_asked_to,
             a_purge_passes_over_what_is_just_processed,
             any_age_will_do,
         );

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use counterfoil_core::inbox::Mode;
+use counterfoil_core::inbox::{Keep, Mode};
 
 use super::fixture::{CONSUMER, RIVAL, failed};
 use super::harness::InboxHarness;
@@ -12,6 +12,10 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 impl<H: InboxHarness> Fixture<H> {
     async fn purge(&self, keep: Duration, batch: u32) -> u64 {
+        let keep = Keep {
+            processed: keep,
+            aggregates: Some(keep),
+        };
         self.harness.purge(CONSUMER, keep, batch).await.unwrap()
     }
 }
@@ -73,6 +77,20 @@ pub async fn aggregates_that_were_touched_since_are_kept<H: InboxHarness>(t: Fix
     assert_eq!(t.lane(&lane(1)).await.applied, None);
     assert_eq!(t.lane(&lane(2)).await.applied, Some(8));
     assert_eq!(t.lane(&lane(3)).await.applied, None);
+}
+
+/// Where none may be left out, the last one must be known.
+pub async fn versions_are_kept_for_ever_when_asked_to<H: InboxHarness>(t: Fixture<H>) {
+    t.apply("a", &lane(1), 7).await;
+    t.harness.age_inbox(900).await;
+    let keep = Keep {
+        processed: DAY,
+        aggregates: None,
+    };
+
+    assert_eq!(t.harness.purge(CONSUMER, keep, 10).await.unwrap(), 1);
+
+    assert_eq!(t.lane(&lane(1)).await.applied, Some(7));
 }
 
 /// Hence the age must be longer than the broker's.

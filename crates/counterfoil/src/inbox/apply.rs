@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::Code;
-use counterfoil_core::inbox::{Deferred, Gate, Judge, Mode, Verdict};
+use counterfoil_core::inbox::{Deferred, Gate, Judge, Mode, Verdict, Versions};
 use counterfoil_core::incoming::{Defect, Incoming};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::policy::Backoff;
@@ -36,6 +36,7 @@ pub(super) struct Inbox<D: Database> {
     pub(super) queue: String,
     pub(super) handlers: Handlers<D>,
     pub(super) backoff: Backoff,
+    pub(super) versions: Versions,
     pub(super) poison: Poison,
     pub(super) timeout: Duration,
     pub(super) most_waiting: u32,
@@ -182,14 +183,16 @@ impl<D: Database> Inbox<D> {
         let admitted = D::inbox_admit(&mut tx, &self.name, Mode::Arrival, &keys, &lanes).await?;
         Ok(Run {
             slot: Slot::new(Some(tx)),
-            judge: Judge::new(admitted),
+            judge: Judge::new(admitted, self.versions),
             deferred: Vec::new(),
             answers: Vec::with_capacity(batch.len()),
         })
     }
 
     fn goes_to_dead_letters(&self, incoming: &Incoming) -> bool {
-        self.poison == Poison::DeadLetter && matches!(self.handlers.way(incoming), Way::Wrong(_))
+        // What a person may let pass is parked, so that there is one who sees it.
+        self.poison == Poison::DeadLetter
+            && matches!(self.handlers.way(incoming), Way::Wrong(d) if !d.can_be_forced())
     }
 
     async fn one(
@@ -199,12 +202,23 @@ impl<D: Database> Inbox<D> {
     ) -> std::result::Result<Applied, Failure> {
         let incoming = &received.incoming;
         let way = self.handlers.way(incoming);
-        if let (Way::Wrong(defect), Poison::DeadLetter) = (&way, self.poison) {
+        if let (Way::Wrong(defect), true) = (&way, self.goes_to_dead_letters(incoming)) {
             return Ok(Applied::Dead(letter(defect)));
         }
         let lane = incoming.aggregate.as_ref();
         match run.judge.judge(&incoming.key, lane, incoming.version) {
             Verdict::Repeat => return Ok(Applied::Repeat),
+            // The relay parks it, and nobody waits for it.
+            _ if incoming.defect.as_ref().is_some_and(Defect::can_be_forced) => {
+                run.deferred.push(self.deferred(incoming, false));
+                return Ok(Applied::Parked);
+            }
+            Verdict::Gap(missing) => {
+                let mut early = self.deferred(incoming, false);
+                self.put_back(&mut early, Code::VERSION_GAP, &gap(missing), None);
+                run.deferred.push(early);
+                return Ok(Applied::Deferred);
+            }
             Verdict::Behind => {
                 run.deferred.push(self.deferred(incoming, true));
                 return Ok(Applied::Deferred);
@@ -247,9 +261,14 @@ impl<D: Database> Inbox<D> {
     }
 
     fn deferred(&self, incoming: &Incoming, held: bool) -> Deferred {
+        let message = match self.versions {
+            Versions::Rising => incoming.to_message(&self.queue),
+            // Its version says when its time has come, not its place.
+            Versions::Gapless { .. } => incoming.to_message_apart(&self.queue),
+        };
         Deferred {
             key: incoming.key.clone(),
-            message: incoming.to_message(&self.queue),
+            message,
             held,
             delay: Duration::ZERO,
             attempts: 0,
@@ -283,20 +302,17 @@ impl<D: Database> Inbox<D> {
             verdict => verdict == Verdict::Behind,
         };
         let mut deferred = self.deferred(incoming, held);
-        deferred.attempts = 1;
         match failure {
             Failure::Again { code, error, after } => {
-                let delay = self.backoff.next(1, *after, &mut fastrand::Rng::new());
-                deferred.delay = delay.unwrap_or_default();
-                deferred.code = Some(code.clone());
-                deferred.error = Some(error.chars().take(4_000).collect());
+                self.put_back(&mut deferred, code.clone(), error, *after);
             }
             // The relay asks the handler again, at once, and parks it.
             Failure::Park(reason) => {
+                deferred.attempts = 1;
                 deferred.code = Some(Code::PARKED_BY_HANDLER);
                 deferred.error = Some(reason.clone());
             }
-            Failure::Store(_) => {}
+            Failure::Store(_) => deferred.attempts = 1,
         }
         tracing::warn!(
             consumer = &*self.name,
@@ -309,6 +325,15 @@ impl<D: Database> Inbox<D> {
         run.answers.push(Applied::Deferred);
         let answers = self.commit(run).await?;
         Ok(answers.into_iter().next().unwrap_or(Applied::Deferred))
+    }
+
+    /// After the first attempt, which has failed.
+    fn put_back(&self, deferred: &mut Deferred, code: Code, error: &str, after: Option<Duration>) {
+        let delay = self.backoff.next(1, after, &mut fastrand::Rng::new());
+        deferred.attempts = 1;
+        deferred.delay = delay.unwrap_or_default();
+        deferred.code = Some(code);
+        deferred.error = Some(error.chars().take(4_000).collect());
     }
 
     fn wake_retries(&self) {
@@ -329,6 +354,11 @@ fn spoiled(error: StoreError) -> Trouble {
             after: None,
         }),
     }
+}
+
+/// Why a version waits.
+pub(super) fn gap(missing: i64) -> String {
+    format!("version {missing} has to be applied before it, and has not come")
 }
 
 fn letter(defect: &Defect) -> DeadLetter {

@@ -23,19 +23,22 @@
 //! others go on. What can never pass (no id, no handler, content that does not fit, a version older
 //! than one that was applied) is parked at once.
 //!
+//! With [`Builder::dead_letters`] what the broker itself has given up is parked as well.
+//!
 //! # Effects outside the database
 //! A handler may run more than once: only what it writes in its transaction is taken back. Give
 //! another system [`Event::id`] as its key, so that a repeat overwrites.
 
 mod apply;
 mod handlers;
+mod import;
 mod retry;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use counterfoil_core::inbox::queue_of;
+use counterfoil_core::inbox::{Keep, queue_of};
 use counterfoil_core::message::check_name;
 use counterfoil_core::policy::Backoff;
 use counterfoil_core::source::{Source, SourceError};
@@ -54,7 +57,7 @@ use crate::database::Database;
 use apply::Inbox;
 use handlers::Handlers;
 
-pub use counterfoil_core::inbox::Gate;
+pub use counterfoil_core::inbox::{Gate, Versions};
 pub use counterfoil_core::incoming::{Dedup, Incoming, Mapping, Place, PlaceError};
 pub use counterfoil_engine::TaskError as HandleError;
 pub use handlers::Event;
@@ -82,12 +85,14 @@ pub enum Poison {
 /// | `batch` | 100 messages in a transaction |
 /// | `held` | 2,000 messages received and not settled |
 /// | `backoff` | 1 s, doubling, at most 5 min, 10 attempts |
+/// | `versions` | rising: gaps are no error |
 /// | `on_park` | hold |
 /// | `poison` | park |
 /// | `keep` | 30 days |
 /// | `timeout` | 30 s for one message |
 /// | `most_waiting` | 10,000 messages put off |
 /// | `mapping` | the envelope; dedup by id |
+/// | `dead_letters` | nobody imports them |
 #[must_use]
 pub struct Builder<D: Database> {
     pool: Pool<D::Sqlx>,
@@ -98,8 +103,10 @@ pub struct Builder<D: Database> {
     outbox: Nudge,
     handlers: Handlers<D>,
     backoff: Backoff,
+    versions: Versions,
     on_park: OnPark,
     poison: Poison,
+    dead_letters: Option<Arc<dyn Source>>,
     keep: Duration,
     timeout: Duration,
     most_waiting: u32,
@@ -127,8 +134,10 @@ impl<D: Database> Builder<D> {
             outbox,
             handlers: Handlers::new(name),
             backoff: Backoff::DEFAULT,
+            versions: Versions::Rising,
             on_park: OnPark::Hold,
             poison: Poison::Park,
+            dead_letters: None,
             keep: Duration::from_secs(30 * 86_400),
             timeout: Duration::from_secs(30),
             most_waiting: 10_000,
@@ -198,6 +207,22 @@ impl<D: Database> Builder<D> {
         self
     }
 
+    /// What is expected of the versions of an aggregate. With [`Versions::Gapless`] a version that
+    /// comes before its time waits as a message does that fails, and is parked when the one before
+    /// it does not come.
+    pub fn versions(mut self, versions: Versions) -> Self {
+        self.versions = versions;
+        self
+    }
+
+    /// Takes over what the broker itself has given up: everything in these dead letters is parked,
+    /// to be seen, redriven and audited like the rest. What this consumer has processed meanwhile is
+    /// passed over.
+    pub fn dead_letters(mut self, source: Arc<dyn Source>) -> Self {
+        self.dead_letters = Some(source);
+        self
+    }
+
     /// What parking does to later messages of the same aggregate.
     pub fn on_park(mut self, on_park: OnPark) -> Self {
         self.on_park = on_park;
@@ -264,6 +289,13 @@ impl<D: Database> Builder<D> {
                 "{source} has no dead letters: park them instead"
             )));
         }
+        if self.versions != Versions::Rising && self.on_park == OnPark::Skip {
+            return Err(Error::Consumer(format!(
+                "the consumer {:?} waits for every version, and is told to go on without those that are parked: \
+                 choose one of the two",
+                self.consume.name
+            )));
+        }
         let (store, _) = D::open(&self.pool)?;
         let queue = queue_of(&self.consume.name);
         let inbox = Arc::new(Inbox::<D> {
@@ -272,6 +304,7 @@ impl<D: Database> Builder<D> {
             queue: queue.clone(),
             handlers: self.handlers,
             backoff: self.backoff,
+            versions: self.versions,
             poison: self.poison,
             timeout: self.timeout,
             most_waiting: self.most_waiting,
@@ -300,10 +333,25 @@ impl<D: Database> Builder<D> {
             Arc::clone(&self.consume.name),
             Arc::clone(&self.source),
             self.keep,
+            self.versions,
         ));
-        let running = Running::start(self.source, inbox, self.consume);
+        let mut running = Vec::new();
+        if let Some(dead) = self.dead_letters {
+            let import = Arc::new(import::Import {
+                described: dead.describe(),
+                inbox: Arc::clone(&inbox),
+                keep: self.keep,
+            });
+            let consume = ConsumerSettings {
+                // In the figures they are apart.
+                name: format!("{}.dead-letters", self.consume.name).into(),
+                ..self.consume.clone()
+            };
+            running.push(Running::start(dead, import, consume));
+        }
+        running.push(Running::start(self.source, inbox, self.consume));
         Ok(Consumer {
-            running: Some(running),
+            running,
             engine: Some(engine),
             purge,
         })
@@ -351,7 +399,7 @@ impl<D: Database> Builder<D> {
 /// # When it is dropped
 /// It ends at once. What was not committed comes again.
 pub struct Consumer {
-    running: Option<Running>,
+    running: Vec<Running>,
     engine: Option<Engine>,
     purge: tokio::task::JoinHandle<()>,
 }
@@ -359,9 +407,8 @@ pub struct Consumer {
 impl Consumer {
     /// Finishes what has begun, tells the broker, and gives everything else back.
     pub async fn stop(mut self) {
-        if let Some(running) = self.running.take() {
-            running.stop().await;
-        }
+        let running = self.running.drain(..).map(Running::stop);
+        futures_util::future::join_all(running).await;
         if let Some(engine) = self.engine.take() {
             engine.stop().await;
         }
@@ -380,6 +427,7 @@ async fn purge<D: Database>(
     name: Arc<str>,
     source: Arc<dyn Source>,
     keep: Duration,
+    versions: Versions,
 ) {
     loop {
         tokio::time::sleep(PURGE_EVERY).await;
@@ -387,6 +435,10 @@ async fn purge<D: Database>(
         let keep = match source.retention().await {
             Ok(retention) => keep.max(retention.unwrap_or_default()),
             Err(_) => continue,
+        };
+        let keep = Keep {
+            processed: keep,
+            aggregates: (versions == Versions::Rising).then_some(keep),
         };
         loop {
             match D::inbox_purge(&pool, &name, keep, PURGE_BATCH).await {

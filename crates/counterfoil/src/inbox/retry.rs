@@ -8,7 +8,7 @@ use counterfoil_core::incoming::{Defect, Incoming};
 use counterfoil_core::store::{Disposition, Result, StoreError};
 use counterfoil_core::{Capabilities, Code, Delivery, Destination, Outcome};
 
-use super::apply::Inbox;
+use super::apply::{Inbox, gap};
 use super::handlers::{Called, Failure, Way, call};
 use crate::database::Database;
 use crate::tx::Slot;
@@ -42,11 +42,12 @@ impl<D: Database> Destination for Again<D> {
 
 impl<D: Database> Again<D> {
     async fn offer(&self, delivery: &Delivery) -> Outcome {
-        let incoming = Incoming::of_delivery(delivery);
+        let mut incoming = Incoming::of_delivery(delivery);
+        let barred = incoming.defect.take_if(|defect| defect.can_be_forced());
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.once(delivery, &incoming).await {
+            match self.once(delivery, &incoming, barred.as_ref()).await {
                 Ok(outcome) => return outcome,
                 Err(StoreError::Busy(_)) if tries < BUSY_TRIES => {}
                 Err(error) => {
@@ -58,28 +59,51 @@ impl<D: Database> Again<D> {
     }
 
     /// One transaction. Unless it commits, it leaves nothing behind.
-    async fn once(&self, delivery: &Delivery, incoming: &Incoming) -> Result<Outcome> {
+    async fn once(
+        &self,
+        delivery: &Delivery,
+        incoming: &Incoming,
+        barred: Option<&Defect>,
+    ) -> Result<Outcome> {
         let inbox = &*self.inbox;
-        let handler = match inbox.handlers.way(incoming) {
-            Way::To(handler) => Some(handler),
-            Way::Nowhere => None,
-            Way::Wrong(defect) => return Ok(refused(defect)),
+        let handler = match (inbox.handlers.way(incoming), barred) {
+            (Way::To(handler), _) => Ok(Some(handler)),
+            (Way::Nowhere, _) => Ok(None),
+            (Way::Wrong(defect), Some(_)) => Err(defect),
+            (Way::Wrong(defect), None) => return Ok(refused(defect)),
         };
         let lane = incoming.aggregate.as_ref();
         let lanes: Vec<_> = lane.into_iter().collect();
         let mut tx = D::inbox_begin(&inbox.pool).await?;
         let keys = [incoming.key.as_str()];
         let admitted = D::inbox_admit(&mut tx, &inbox.name, Mode::Retry, &keys, &lanes).await?;
-        let mut judge = Judge::new(admitted);
-        match judge.judge(&incoming.key, lane, incoming.version) {
+        let mut judge = Judge::new(admitted, inbox.versions);
+        let verdict = judge.judge(&incoming.key, lane, incoming.version);
+        let asked = barred.is_some() || matches!(verdict, Verdict::Stale(_) | Verdict::Gap(_));
+        let redriven = match asked {
+            true => D::inbox_redriven(&mut tx, delivery.seq).await?,
+            false => None,
+        };
+        let forced = |code| redriven.as_ref().is_some_and(|r| r.forces(code));
+        if let (Some(defect), None) = (barred, &redriven)
+            && verdict != Verdict::Repeat
+        {
+            return Ok(parked(defect.code.clone(), defect.error.clone()));
+        }
+        let handler = match handler {
+            Ok(handler) => handler,
+            Err(defect) => return Ok(refused(defect)),
+        };
+        match verdict {
             // It was committed, and the relay died before it could say so.
             Verdict::Repeat => return Ok(Outcome::Stored),
-            Verdict::Stale(applied) => {
-                if !D::inbox_forced(&mut tx, delivery.seq, &Code::VERSION_CONFLICT).await? {
-                    return Ok(stale(incoming.version, applied));
-                }
+            Verdict::Gap(missing) if !forced(&Code::VERSION_GAP) => {
+                return Ok(Outcome::retry(Code::VERSION_GAP, gap(missing)));
             }
-            Verdict::Apply | Verdict::Behind => {}
+            Verdict::Stale(applied) if !forced(&Code::VERSION_CONFLICT) => {
+                return Ok(stale(incoming.version, applied));
+            }
+            _ => {}
         }
         let slot = Slot::<D>::new(Some(tx));
         if let Some(handler) = handler {
@@ -91,11 +115,7 @@ impl<D: Database> Again<D> {
                     return Ok(Outcome::Retry { code, error, after });
                 }
                 Called::Failed(Failure::Park(error)) => {
-                    return Ok(Outcome::Refused {
-                        code: Code::PARKED_BY_HANDLER,
-                        error,
-                        confirm: true,
-                    });
+                    return Ok(parked(Code::PARKED_BY_HANDLER, error));
                 }
             }
         }
@@ -124,9 +144,15 @@ fn refused(defect: Defect) -> Outcome {
 
 fn stale(version: Option<i64>, applied: i64) -> Outcome {
     let version = version.unwrap_or_default();
+    let error = format!("version {version} came after version {applied} had been applied");
+    parked(Code::VERSION_CONFLICT, error)
+}
+
+/// Until a person lets it pass.
+fn parked(code: Code, error: String) -> Outcome {
     Outcome::Refused {
-        code: Code::VERSION_CONFLICT,
-        error: format!("version {version} came after version {applied} had been applied"),
+        code,
+        error,
         confirm: true,
     }
 }

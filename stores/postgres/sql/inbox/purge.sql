@@ -1,4 +1,4 @@
--- $1 consumer, $2 age in seconds, $3 rows of each kind in one go. What waits or is parked stays.
+-- $1 consumer, $2 age in seconds, $3 rows of each kind in one go, $4 age of aggregates or NULL: they stay. What waits or is parked stays.
 -- By ctid: the rows are locked, so they do not move.
 WITH p AS (
     DELETE FROM counterfoil_inbox
@@ -11,7 +11,7 @@ WITH p AS (
     DELETE FROM counterfoil_inbox_lanes
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM counterfoil_inbox_lanes
-        WHERE consumer = $1 AND touched < ((now() - $2 * interval '1 second') AT TIME ZONE 'UTC')::date
+        WHERE consumer = $1 AND touched < ((now() - $4 * interval '1 second') AT TIME ZONE 'UTC')::date
         ORDER BY touched LIMIT $3 FOR UPDATE SKIP LOCKED))
     RETURNING 1
 )

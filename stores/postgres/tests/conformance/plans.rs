@@ -76,8 +76,8 @@ fn steps_that_were_planned_on_new_tables_go_by_the_key() {
                 &[],
             ),
             (
-                include_str!("../../sql/inbox/forced.sql"),
-                "1, 'X'",
+                include_str!("../../sql/inbox/redriven.sql"),
+                "1",
                 &["counterfoil_parked_pkey"],
             ),
         ] {
@@ -105,7 +105,7 @@ fn a_purge_does_not_look_at_the_whole_table() {
         connection.close_on_drop();
 
         let statement = include_str!("../../sql/inbox/purge.sql");
-        let plan = plan(&mut connection, statement, "'stock', 86400, 1000").await;
+        let plan = plan(&mut connection, statement, "'stock', 86400, 1000, 86400").await;
 
         assert!(!plan.contains("Seq Scan"), "{plan}");
         assert!(

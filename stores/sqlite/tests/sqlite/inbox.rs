@@ -1,10 +1,7 @@
 //! The conformance suite of the inbox on SQLite.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
-use counterfoil_core::Code;
-use counterfoil_core::inbox::{Admitted, Deferred, Mode};
+use counterfoil_core::inbox::{Admitted, Deferred, Keep, Mode, Redriven};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::store::Result;
 use counterfoil_sqlite::{classify, inbox};
@@ -52,11 +49,11 @@ impl InboxHarness for SqliteHarness {
         inbox::finish(tx, consumer, applied).await
     }
 
-    async fn forced(&self, tx: &mut Tx, seq: i64, code: &Code) -> Result<bool> {
-        inbox::forced(tx, seq, code).await
+    async fn redriven(&self, tx: &mut Tx, seq: i64) -> Result<Option<Redriven>> {
+        inbox::redriven(tx, seq).await
     }
 
-    async fn purge(&self, consumer: &str, keep: Duration, batch: u32) -> Result<u64> {
+    async fn purge(&self, consumer: &str, keep: Keep, batch: u32) -> Result<u64> {
         inbox::purge(&self.pool, consumer, keep, batch).await
     }
 

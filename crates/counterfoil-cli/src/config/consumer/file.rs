@@ -20,6 +20,17 @@ pub(crate) enum Dedup {
     Version,
 }
 
+/// What is expected of the versions of an aggregate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Versions {
+    /// They do not go back.
+    #[default]
+    Rising,
+    /// None is left out.
+    Gapless,
+}
+
 /// What becomes of what can never pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -40,6 +51,9 @@ pub(crate) struct Consumer {
     /// `from`: a section of its own, read by its type.
     #[serde(skip)]
     pub(crate) from: Option<From>,
+    /// `dead-letters`: a section of its own, as `from`.
+    #[serde(skip)]
+    pub(crate) dead_letters: Option<From>,
     /// `to`: a section of its own.
     #[serde(skip)]
     pub(crate) to: Option<To>,
@@ -55,6 +69,10 @@ pub(crate) struct Consumer {
     pub(crate) event_type: Option<String>,
     /// By what a repeat is recognised.
     pub(crate) dedup: Dedup,
+    /// What is expected of the versions of an aggregate.
+    pub(crate) versions: Versions,
+    /// The first version of an aggregate, where none is left out.
+    pub(crate) first_version: i64,
     /// Patterns of event types that are acknowledged and left alone.
     pub(crate) skip: Vec<String>,
     /// Transactions at one time.
@@ -96,6 +114,7 @@ impl Default for Consumer {
         Self {
             name: None,
             from: None,
+            dead_letters: None,
             to: None,
             id: None,
             aggregate_type: None,
@@ -103,6 +122,8 @@ impl Default for Consumer {
             version: None,
             event_type: None,
             dedup: Dedup::Id,
+            versions: Versions::Rising,
+            first_version: 1,
             skip: Vec::new(),
             workers: 8,
             batch: 100,

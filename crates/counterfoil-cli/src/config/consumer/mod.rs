@@ -5,7 +5,7 @@ pub(super) mod file;
 use std::sync::Arc;
 use std::time::Duration;
 
-use counterfoil::inbox::{self, Gate, Mapping, Place};
+use counterfoil::inbox::{self, Gate, Mapping, Place, Versions};
 use counterfoil_core::inbox::queue_of;
 use counterfoil_core::message::check_name;
 use counterfoil_core::policy::Backoff;
@@ -29,6 +29,8 @@ pub(crate) struct Consumer {
     pub(crate) name: String,
     /// Where messages come from.
     pub(crate) source: Arc<dyn Source>,
+    /// What its broker has given up, when that is to be parked here.
+    pub(crate) dead_letters: Option<Arc<dyn Source>>,
     /// What becomes of them.
     pub(crate) effect: Effect,
     pub(crate) mapping: Mapping,
@@ -39,6 +41,7 @@ pub(crate) struct Consumer {
     pub(crate) most_waiting: u32,
     pub(crate) timeout: Duration,
     pub(crate) backoff: Backoff,
+    pub(crate) versions: Versions,
     pub(crate) on_park: OnPark,
     pub(crate) poison: inbox::Poison,
     pub(crate) keep: Duration,
@@ -102,6 +105,8 @@ fn consumer(
 ) -> Option<Consumer> {
     // All are asked, so that what is wrong with one does not hide the others.
     let source = source(name, path, section, at);
+    let dead_letters = dead_letters(name, path, section, at);
+    let versions = versions(section, at);
     let effect = effect(section, file, at);
     let mapping = mapping(section, at);
     let backoff = queue::backoff(
@@ -115,6 +120,7 @@ fn consumer(
     Some(Consumer {
         name: name.to_owned(),
         source: source?,
+        dead_letters: dead_letters?,
         effect: effect?,
         mapping: mapping?,
         skip: section.skip.clone(),
@@ -124,6 +130,7 @@ fn consumer(
         most_waiting: section.most_waiting,
         timeout: section.timeout.0,
         backoff: backoff?,
+        versions: versions?,
         on_park: match section.on_park {
             sections::OnPark::Hold => OnPark::Hold,
             sections::OnPark::Skip => OnPark::Skip,
@@ -149,6 +156,42 @@ fn source(
     };
     let shown = format!("`from` of {}", at.shown());
     from.source(name, &mut At::new(format!("{path}.from"), shown, at.judge))
+}
+
+/// Nothing: something is wrong with it.
+fn dead_letters(
+    name: &str,
+    path: &str,
+    section: &file::Consumer,
+    at: &mut At<'_, '_>,
+) -> Option<Option<Arc<dyn Source>>> {
+    let Some(from) = &section.dead_letters else {
+        return Some(None);
+    };
+    let shown = format!("`dead-letters` of {}", at.shown());
+    let mut at = At::new(format!("{path}.dead-letters"), shown, at.judge);
+    // A group of its own: at the broker they are something else.
+    from.source(&format!("{name}.dead-letters"), &mut at)
+        .map(Some)
+}
+
+fn versions(section: &file::Consumer, at: &mut At<'_, '_>) -> Option<Versions> {
+    match section.versions {
+        file::Versions::Rising if section.first_version != 1 => {
+            at.wrong("first-version", &"it is for versions = \"gapless\"");
+            None
+        }
+        file::Versions::Rising => Some(Versions::Rising),
+        file::Versions::Gapless if section.on_park == sections::OnPark::Skip => {
+            let text = "\"skip\" goes on without what is parked, and versions = \"gapless\" waits for it: \
+                        choose one of the two";
+            at.wrong("on-park", &text);
+            None
+        }
+        file::Versions::Gapless => Some(Versions::Gapless {
+            first: section.first_version,
+        }),
+    }
 }
 
 fn effect(section: &file::Consumer, file: &File, at: &mut At<'_, '_>) -> Option<Effect> {

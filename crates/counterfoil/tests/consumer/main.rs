@@ -18,6 +18,12 @@ use counterfoil_testkit::memory::Topic;
 use serde::Deserialize;
 use sqlx::{Pool, Transaction};
 
+mod dead_letters;
+mod gapless;
+
+use dead_letters::*;
+use gapless::*;
+
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Scratch<D: Database> {
@@ -122,6 +128,11 @@ macro_rules! shop {
             test!(when_too_much_is_put_off_the_broker_keeps_the_rest);
             test!(two_consumers_do_not_share_what_they_have_processed);
             test!(a_stop_finishes_what_has_begun);
+            test!(versions_in_any_order_are_applied_one_after_the_other);
+            test!(a_version_whose_predecessor_does_not_come_is_parked_and_can_be_forced);
+            test!(events_that_are_left_alone_leave_no_gap);
+            test!(what_the_broker_has_given_up_is_parked_once_and_redriven);
+            test!(a_dead_letter_holds_nobody_up_and_never_goes_back);
         }
     };
 }
