@@ -49,6 +49,7 @@ impl Options {
     /// What stands in for SQS stores some hundred messages in a second, and fewer the more it has.
     fn less(&self, messages: u64) -> u64 {
         match self.broker {
+            #[cfg(feature = "sqs")]
             Kind::Sqs => messages / 10,
             _ => messages,
         }

@@ -34,7 +34,7 @@ use crate::{QUEUE, journal, wait};
 const LEASE: Duration = Duration::from_millis(600);
 /// How long a message waits that the first relay could not deliver. Longer than any takeover takes,
 /// however slow the machine: the store's clock is moved when it has been long enough.
-const AFTER_FIRST: Duration = Duration::from_mins(5);
+const AFTER_FIRST: Duration = Duration::from_secs(300);
 /// How long to wait for what a fault may prevent.
 const LIMIT: Duration = Duration::from_secs(20);
 
