@@ -1,6 +1,10 @@
 //! Both services, as the README starts them, with each broker: one line is different.
 
-#![allow(clippy::unwrap_used, reason = "a surprise ends the test")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a surprise ends the test"
+)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
