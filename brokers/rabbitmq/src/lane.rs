@@ -3,17 +3,23 @@
 //! # Promise
 //! A lane has a channel of its own: closing it gives everything that was not acknowledged back, in
 //! order. At most `prefetch` messages are on it at a time.
+//!
+//! # When it is dropped
+//! Its channel is closed, and only then its consumer is. A consumer that went first would be
+//! cancelled, and RabbitMQ would give the next reader what comes later, while what this one was
+//! given is still out: the order would be lost.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use futures_util::Stream as _;
 use lapin::message::Delivery;
 use lapin::options::{BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Consumer};
+use tokio::runtime::Handle;
 
 use crate::classify::Failure;
 use crate::link::{Dial, Wire};
@@ -23,7 +29,9 @@ pub(crate) struct Lane {
     pub(crate) partition: usize,
     pub(crate) queue: String,
     pub(crate) channel: Channel,
-    consumer: Consumer,
+    /// Absent while it is dropped.
+    consumer: Option<Consumer>,
+    dial: Dial,
     prefetch: u16,
     /// Came, and was not asked for yet.
     waiting: VecDeque<Delivery>,
@@ -55,7 +63,8 @@ impl Lane {
             partition,
             queue,
             channel,
-            consumer,
+            consumer: Some(consumer),
+            dial,
             prefetch,
             waiting: VecDeque::new(),
             held: 0,
@@ -72,16 +81,18 @@ impl Lane {
     }
 
     fn poll_consumer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Delivery, Failure>> {
-        Pin::new(&mut self.consumer)
-            .poll_next(cx)
-            .map(|next| match next {
-                Some(Ok(delivery)) => Ok(delivery),
-                Some(Err(error)) => Err(Failure::of(&error)),
-                None => {
-                    let text = format!("RabbitMQ stopped sending the messages of `{}`", self.queue);
-                    Err(Failure::Unavailable(text))
-                }
-            })
+        let next = match &mut self.consumer {
+            Some(consumer) => ready!(Pin::new(consumer).poll_next(cx)),
+            None => None,
+        };
+        Poll::Ready(match next {
+            Some(Ok(delivery)) => Ok(delivery),
+            Some(Err(error)) => Err(Failure::of(&error)),
+            None => {
+                let text = format!("RabbitMQ stopped sending the messages of `{}`", self.queue);
+                Err(Failure::Unavailable(text))
+            }
+        })
     }
 
     /// How many have come and were not asked for.
@@ -97,5 +108,20 @@ impl Lane {
     pub(crate) async fn flush(&self) -> lapin::Result<()> {
         let each = BasicQosOptions { global: false };
         self.channel.basic_qos(self.prefetch, each).await
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let consumer = self.consumer.take();
+        let (channel, dial) = (self.channel.clone(), self.dial.clone());
+        // In the background: nobody can wait here.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                // A channel that is gone is as good as closed.
+                let _ = dial.within(channel.close(200, "OK".into())).await;
+                drop(consumer);
+            });
+        }
     }
 }

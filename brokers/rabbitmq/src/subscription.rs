@@ -23,7 +23,7 @@ use lapin::types::AMQPValue;
 use lapin::{Acker, Channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::arrival::{BEFORE, Received};
 use crate::classify::Failure;
@@ -45,7 +45,6 @@ pub(crate) struct RabbitSubscription {
     opening: JoinSet<Result<Box<Lane>, Failure>>,
     /// The partitions of those.
     expected: BTreeSet<usize>,
-    closing: JoinSet<()>,
     /// Which partitions are ours.
     share: watch::Receiver<Vec<usize>>,
     /// For questions beside the lanes.
@@ -64,7 +63,7 @@ pub(crate) struct RabbitSubscription {
 /// What comes in, and what is with the caller.
 #[derive(Default)]
 struct Hands {
-    lanes: Vec<Lane>,
+    lanes: Vec<Box<Lane>>,
     held: HashMap<u64, Held>,
     next_tag: u64,
     /// Which lane is looked at first: each has its turn.
@@ -152,7 +151,6 @@ impl RabbitSubscription {
             hands: Hands::default(),
             opening: JoinSet::new(),
             expected: BTreeSet::new(),
-            closing: JoinSet::new(),
             share,
             control: None,
             delays: BTreeSet::new(),
@@ -164,20 +162,13 @@ impl RabbitSubscription {
 
     /// Opens what is ours, and closes what is not and has nothing with the caller.
     fn arrange(&mut self) {
-        while self.closing.try_join_next().is_some() {}
         let wanted = self.share.borrow_and_update().clone();
         let mut kept = Vec::new();
         for mut lane in std::mem::take(&mut self.hands.lanes) {
             lane.leaving = !wanted.contains(&lane.partition);
             if !lane.leaving || lane.held > 0 {
                 kept.push(lane);
-                continue;
             }
-            // In the background: the caller may stop waiting at any moment.
-            let limit = self.settings.timeout;
-            self.closing.spawn(async move {
-                let _ = timeout(limit, lane.channel.close(200, "OK".into())).await;
-            });
         }
         self.hands.lanes = kept;
         for partition in wanted {
@@ -215,7 +206,7 @@ impl RabbitSubscription {
                 Step::Came(came) => return came,
                 Step::Opened(Some(Ok(Ok(lane)))) => {
                     self.expected.remove(&lane.partition);
-                    self.hands.lanes.push(*lane);
+                    self.hands.lanes.push(lane);
                 }
                 Step::Opened(Some(Ok(Err(failure)))) => self.hands.over = Some(failure),
                 Step::Opened(Some(Err(error))) => {

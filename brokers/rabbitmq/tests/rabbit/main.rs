@@ -8,6 +8,7 @@
     reason = "this is test code: a surprise ends the test"
 )]
 
+mod handover;
 mod passive;
 mod refused;
 mod tls;
