@@ -63,7 +63,7 @@ pub(crate) struct RabbitSubscription {
 /// What comes in, and what is with the caller.
 #[derive(Default)]
 struct Hands {
-    lanes: Vec<Box<Lane>>,
+    lanes: Vec<Lane>,
     held: HashMap<u64, Held>,
     next_tag: u64,
     /// Which lane is looked at first: each has its turn.
@@ -206,7 +206,7 @@ impl RabbitSubscription {
                 Step::Came(came) => return came,
                 Step::Opened(Some(Ok(Ok(lane)))) => {
                     self.expected.remove(&lane.partition);
-                    self.hands.lanes.push(lane);
+                    self.hands.lanes.push(*lane);
                 }
                 Step::Opened(Some(Ok(Err(failure)))) => self.hands.over = Some(failure),
                 Step::Opened(Some(Err(error))) => {
