@@ -5,19 +5,13 @@ use super::*;
 /// A letter as another consumer has left it.
 fn letter(dead: &Topic, id: &str, subject: &str, version: i64, time: &str) {
     let version = version.to_string();
-    let headers = [
-        ("ce_specversion", "1.0"),
-        ("ce_id", id),
-        ("ce_source", "shop"),
-        ("ce_type", "Paid"),
-        ("ce_subject", subject),
-        ("ce_aggregateversion", &version),
+    let mut headers = envelope(id, "Paid", subject, &version).to_vec();
+    headers.extend([
         ("ce_time", time),
-        ("content-type", "application/json"),
         ("dlq-error-code", "TASK_FAILED"),
         ("dlq-error", "no stock"),
         ("dlq-original-topic", "orders"),
-    ];
+    ]);
     dead.send(&headers, b"{}");
 }
 

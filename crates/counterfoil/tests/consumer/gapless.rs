@@ -92,15 +92,7 @@ pub(super) async fn events_that_are_left_alone_leave_no_gap<D: Shop>(t: Scratch<
     let builder = builder.versions(Versions::Gapless { first: 0 });
     let consumer = builder.skip("Looked*").start().await.unwrap();
     t.send("a0", "a", 0, "{}");
-    let looked = [
-        ("ce_specversion", "1.0"),
-        ("ce_id", "a1"),
-        ("ce_source", "shop"),
-        ("ce_type", "LookedAt"),
-        ("ce_subject", "a"),
-        ("ce_aggregateversion", "1"),
-    ];
-    t.topic.send(&looked, b"");
+    t.topic.send(&envelope("a1", "LookedAt", "a", "1"), b"{}");
     t.send("a2", "a", 2, "{}");
     t.settled().await;
 

@@ -258,6 +258,23 @@ fn quick() -> Backoff {
     Backoff::new(base, cap, 4).unwrap()
 }
 
+fn envelope<'a>(
+    id: &'a str,
+    event_type: &'a str,
+    subject: &'a str,
+    version: &'a str,
+) -> [(&'a str, &'a str); 7] {
+    [
+        ("ce_specversion", "1.0"),
+        ("ce_id", id),
+        ("ce_source", "shop"),
+        ("ce_type", event_type),
+        ("ce_subject", subject),
+        ("ce_aggregateversion", version),
+        ("content-type", "application/json"),
+    ]
+}
+
 impl<D: Shop> Scratch<D> {
     fn builder(&self, name: &str) -> (Builder<D>, Tries) {
         let tries = Tries::default();
@@ -274,15 +291,7 @@ impl<D: Shop> Scratch<D> {
 
     fn send(&self, id: &str, subject: &str, version: i64, body: &str) -> u64 {
         let version = version.to_string();
-        let headers = [
-            ("ce_specversion", "1.0"),
-            ("ce_id", id),
-            ("ce_source", "shop"),
-            ("ce_type", "Paid"),
-            ("ce_subject", subject),
-            ("ce_aggregateversion", &version),
-            ("content-type", "application/json"),
-        ];
+        let headers = envelope(id, "Paid", subject, &version);
         self.topic.send(&headers, body.as_bytes())
     }
 
