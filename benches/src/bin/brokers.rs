@@ -50,7 +50,7 @@ impl Options {
     fn less(&self, messages: u64) -> u64 {
         match self.broker {
             #[cfg(feature = "sqs")]
-            Kind::Sqs => messages / 10,
+            Kind::Sqs => (messages / 10).max(1_000),
             _ => messages,
         }
     }

@@ -64,6 +64,7 @@ mod send;
 mod settings;
 mod settle;
 mod source;
+mod width;
 
 pub use destination::Sqs;
 pub use redrive::{RedriveError, redrive_dead_letters};

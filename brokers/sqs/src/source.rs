@@ -19,7 +19,7 @@ use counterfoil_core::source::{
 };
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::classify::Problem;
 use crate::dead;
@@ -29,12 +29,11 @@ use crate::link::{Link, Queue};
 use crate::send::REQUEST;
 use crate::settings::{SettingsError, SourceChecked, SourceSettings, largest_payload};
 use crate::settle::{self, Ends};
+use crate::width::{Answer, Width};
 
 /// Where the queue does not say.
 const USUAL_VISIBILITY: u64 = 30;
 const SHORTEST_VISIBILITY: i32 = 3;
-/// The most requests of one call beside its first one.
-const MORE_REQUESTS: usize = 8;
 
 /// Receives messages from a queue.
 ///
@@ -149,6 +148,7 @@ impl Source for SqsSource {
             shown,
             grave: OnceCell::new_with(grave.ok()),
             polls: JoinSet::new(),
+            width: Width::default(),
             heart,
         }))
     }
@@ -170,25 +170,32 @@ struct Member {
     /// Where dead letters go, once it is there.
     grave: OnceCell<Queue>,
     /// Requests under way. What they bring is on the desk before they end.
-    polls: JoinSet<Result<usize, Problem>>,
+    polls: JoinSet<Result<Answer, Problem>>,
+    /// How many requests follow one that brought all it could.
+    width: Width,
     heart: JoinSet<()>,
 }
 
 impl Member {
-    fn poll(&mut self, max: usize, wait: i32) {
+    fn poll(&mut self, max: usize, wait: i32, follows: bool) {
         let desk = Arc::clone(&self.desk);
-        self.polls.spawn(async move { desk.fetch(max, wait).await });
+        self.polls.spawn(async move {
+            let asked = Instant::now();
+            let count = desk.fetch(max, wait).await?;
+            Ok(Answer {
+                follows,
+                full: count == REQUEST,
+                took: asked.elapsed(),
+            })
+        });
     }
 
     /// A full answer promises more: as much as the caller wants, without waiting for it.
     fn poll_for_more(&mut self, max: usize) {
         let missing = max.saturating_sub(self.desk.waiting());
-        let whole = missing / REQUEST;
-        for _ in 0..whole.min(MORE_REQUESTS) {
-            self.poll(REQUEST, 0);
-        }
-        if whole < MORE_REQUESTS && !missing.is_multiple_of(REQUEST) {
-            self.poll(missing % REQUEST, 0);
+        let requests = self.width.take(missing.div_ceil(REQUEST));
+        for n in 0..requests {
+            self.poll(missing - n * REQUEST, 0, true);
         }
     }
 
@@ -207,10 +214,10 @@ impl Member {
 }
 
 fn brought(
-    poll: Result<Result<usize, Problem>, tokio::task::JoinError>,
-) -> Result<usize, SourceError> {
+    poll: Result<Result<Answer, Problem>, tokio::task::JoinError>,
+) -> Result<Answer, SourceError> {
     match poll {
-        Ok(count) => count.map_err(Problem::source_error),
+        Ok(answer) => answer.map_err(Problem::source_error),
         Err(error) => Err(SourceError::Failed(error.into())),
     }
 }
@@ -218,19 +225,18 @@ fn brought(
 #[async_trait]
 impl Subscription for Member {
     async fn receive(&mut self, max: usize) -> Result<Vec<Arrival>, SourceError> {
-        let mut asked_for_more = false;
         loop {
             let ready = self.desk.take(max);
             if !ready.is_empty() || max == 0 {
                 return Ok(ready);
             }
             if self.polls.is_empty() {
-                self.poll(max, self.settings.wait);
+                self.poll(max, self.settings.wait, false);
             }
             while let Some(poll) = self.polls.join_next().await {
-                let count = brought(poll)?;
-                if count == REQUEST && !asked_for_more {
-                    asked_for_more = true;
+                let answer = brought(poll)?;
+                self.width.learn(&answer);
+                if answer.full && !answer.follows {
                     self.poll_for_more(max);
                 }
             }
