@@ -150,7 +150,7 @@ async fn launch(library: &std::path::Path, directory: &TempDir, port: u16) -> Op
         .await
         .expect("the settings of ElasticMQ cannot be written");
     let mut child = Command::new("java")
-        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
+        .args(["-XX:+UseSerialGC", "-Xmx512m"])
         .arg(format!("-Dconfig.file={}", settings.display()))
         .arg("-cp")
         .arg(library.join("*"))
