@@ -148,7 +148,9 @@ impl PostgresGuard {
         // A task of its own: the driver does not roll back when its caller goes away in the middle
         // of this message, and the connection would go back to the pool with the lock.
         let pool = self.pool.clone();
-        let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(sql)).await });
+        // In a box first: it is large, and would be copied at every step of being spawned.
+        let begun = Box::pin(async move { pool.begin_with(AssertSqlSafe(sql)).await });
+        let begun = tokio::spawn(begun);
         match begun.await.map_err(|e| StoreError::Database(e.into()))? {
             Ok(tx) => Ok(Some(tx)),
             Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some(NOT_FREE) => Ok(None),

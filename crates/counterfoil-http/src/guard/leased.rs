@@ -54,7 +54,7 @@ impl Around for LeasedLayer {
             Sort::Refused(response) => response,
             Sort::Guarded(asked) => {
                 let (warden, front) = (warden.clone(), front.clone());
-                to_the_end(run(warden, front, inner, *asked)).await
+                to_the_end(Box::pin(run(warden, front, inner, *asked))).await
             }
         }
     }

@@ -22,6 +22,7 @@ mod policy;
 mod tx;
 
 use std::future::Future;
+use std::pin::Pin;
 
 use axum::response::{IntoResponse as _, Response};
 
@@ -36,7 +37,8 @@ pub use tx::{GuardedKey, Tx, TxRejection};
 /// Runs to the end even if the caller goes away, which is bounded by the time that a duplicate
 /// waits and by the time that a handler takes. A panic is an error of the server; what the
 /// request held is given up as it unwinds.
-async fn to_the_end(work: impl Future<Output = Response> + Send + 'static) -> Response {
+async fn to_the_end(work: Pin<Box<dyn Future<Output = Response> + Send>>) -> Response {
+    // In a box before it is handed on: it is large, and would be copied at every step.
     match tokio::spawn(work).await {
         Ok(response) => response,
         Err(_) => Problem::internal("The handler ended badly.").into_response(),
