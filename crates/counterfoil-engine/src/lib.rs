@@ -24,6 +24,7 @@ pub mod consume;
 pub mod guard;
 mod lanes;
 mod lifecycle;
+pub mod metric;
 pub mod pipeline;
 mod publish;
 mod queue;

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::meter;
 use super::stack::Stack;
+use crate::metric::OftenSet;
 
 /// The limits of the calls of one dependency.
 ///
@@ -143,7 +144,7 @@ pub struct Dependency {
     breaker: Shared<Watched>,
     budget: Shared<Budget>,
     places: Shared<(Bulkhead, Calls)>,
-    in_use: metrics::Key,
+    in_use: OftenSet,
     changed: Arc<Notify>,
 }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use counterfoil_core::policy::breaker::{Cause, State};
-use metrics::{Key, Label, Level, Metadata, counter, gauge};
+use metrics::{Key, Label, counter, gauge};
+
+use crate::metric::OftenSet;
 
 /// Name and meaning of every counter here.
 pub(crate) const COUNTERS: &[(&str, &str)] = &[
@@ -89,18 +91,15 @@ pub(super) fn budget_left(destination: &str, left: u64) {
         .set(left as f64);
 }
 
-/// The gauge of the calls under way. It is set with every call, and so it is named only once; not
-/// registered, because the recorder may be installed later.
-pub(super) fn in_use_of(destination: &str) -> Key {
+/// The gauge of the calls under way. It is set with every call.
+pub(super) fn in_use_of(destination: &str) -> OftenSet {
     let labels = vec![Label::new("destination", destination.to_owned())];
-    Key::from_parts("counterfoil_bulkhead_in_use", labels)
+    OftenSet::new(Key::from_parts("counterfoil_bulkhead_in_use", labels))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count for people")]
-pub(super) fn in_use(gauge: &Key, calls: usize) {
-    const ABOUT: Metadata<'static> =
-        Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
-    metrics::with_recorder(|recorder| recorder.register_gauge(gauge, &ABOUT)).set(calls as f64);
+pub(super) fn in_use(gauge: &OftenSet, calls: usize) {
+    gauge.set(calls as f64);
 }
 
 pub(super) fn state(destination: &str, state: State) {

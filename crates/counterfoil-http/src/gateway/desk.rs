@@ -1,7 +1,6 @@
 //! Every request on its way: from its head to the route's services, and back.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use counterfoil_core::guard::{Gate, Key, Records, Rules};
 use counterfoil_engine::guard::Warden;
 use counterfoil_engine::guard::reconcile::Reconcile;
+use counterfoil_engine::metric::OftenCounted;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
@@ -18,8 +18,8 @@ use tokio::sync::Semaphore;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer as _, ServiceExt as _};
 
-use super::forward::{Answered, Forward, Space, Step, Wrap};
-use super::headers::{self, Origin, Trust};
+use super::forward::{Answered, Forward, Space, Wrap};
+use super::headers::{self, Origin, Peer, Trust};
 use super::probe::Prober;
 use super::route::{CallerRule, Guarded, Route};
 use super::target::Target;
@@ -67,55 +67,72 @@ struct Table {
 
 struct Entry {
     route: Route,
-    service: Service,
+    way: Way,
     /// Headers that a caller must not have removed.
     protected: Vec<HeaderName>,
     /// The counters of answers, by class of their status.
-    counters: [metrics::Key; CLASSES.len()],
+    counters: [OftenCounted; CLASSES.len()],
+}
+
+/// How the requests of a route are answered.
+enum Way {
+    /// By its service.
+    Plain(Answered),
+    /// Through the guard.
+    Guarded(Service),
+}
+
+impl Way {
+    async fn answer(&self, request: Request) -> Response {
+        match self {
+            Way::Plain(answered) => answered.answer(request).await,
+            Way::Guarded(service) => {
+                let Ok(response) = service.clone().oneshot(request).await;
+                response
+            }
+        }
+    }
 }
 
 impl Entry {
     fn new(route: Route, warden: &Warden, wrap: Option<&Wrap>) -> Self {
-        let forward = Step::new(Forward::new(&route));
+        let forward = Forward::new(&route).step();
         let step = match wrap {
             Some(wrap) => wrap(&route, forward),
             None => forward,
         };
         let answered = Answered(step);
         let mut protected = Vec::new();
-        let service = match &route.guard {
-            None => Service::new(answered),
+        let way = match &route.guard {
+            None => Way::Plain(answered),
             Some(guard) => {
                 protected.push(guard.policy.header.clone());
                 if let CallerRule::Header(name) = &guard.caller {
                     protected.push(name.clone());
                 }
                 let warden = warden.clone().destination(&route.upstream.destination());
-                guarded(guard, warden, answered)
+                Way::Guarded(guarded(guard, warden, answered))
             }
         };
         let upstream = route.upstream.name();
         let counters = CLASSES.map(|class| {
             let labels = [("upstream", upstream), ("status", class)];
             let labels = labels.map(|(name, value)| metrics::Label::new(name, value.to_owned()));
-            metrics::Key::from_parts("counterfoil_gateway_requests_total", labels.to_vec())
+            let name = "counterfoil_gateway_requests_total";
+            OftenCounted::new(metrics::Key::from_parts(name, labels.to_vec()))
         });
         Self {
             counters,
             route,
-            service,
+            way,
             protected,
         }
     }
 
-    /// Counts an answer. The counter is named only once; not registered, because the recorder may
-    /// be installed later.
     fn count(&self, status: StatusCode) {
-        const ABOUT: metrics::Metadata<'static> =
-            metrics::Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
         let class = usize::from(status.as_u16() / 100).saturating_sub(1);
-        if let Some(key) = self.counters.get(class) {
-            metrics::with_recorder(|recorder| recorder.register_counter(key, &ABOUT)).increment(1);
+        if let Some(counter) = self.counters.get(class) {
+            counter.increment();
         }
     }
 }
@@ -212,7 +229,7 @@ impl Gateway {
     }
 
     /// Answers a request of this peer. `clear`: where it ends is beyond doubt.
-    pub(super) async fn answer(&self, request: Request, peer: SocketAddr, clear: bool) -> Response {
+    pub(super) async fn answer(&self, request: Request, peer: Peer, clear: bool) -> Response {
         let old = request.version() < Version::HTTP_2;
         match self.admit(request, peer, clear).await {
             Ok(response) => response,
@@ -228,12 +245,7 @@ impl Gateway {
         }
     }
 
-    async fn admit(
-        &self,
-        request: Request,
-        peer: SocketAddr,
-        clear: bool,
-    ) -> Result<Response, Problem> {
+    async fn admit(&self, request: Request, peer: Peer, clear: bool) -> Result<Response, Problem> {
         if !clear {
             return Err(Problem::bad_request(
                 "Where the request ends can be read in two ways.",
@@ -252,13 +264,12 @@ impl Gateway {
             parts.extensions.insert(space);
         }
         parts.extensions.insert(Origin {
+            trusted: table.trust.holds(peer.ip),
             peer,
-            trusted: table.trust.holds(peer.ip()),
             authority: target.authority,
         });
         let request = Request::from_parts(parts, body);
-        let service = entry.service.clone();
-        let Ok(response) = service.oneshot(request).await;
+        let response = entry.way.answer(request).await;
         entry.count(response.status());
         Ok(response)
     }

@@ -9,6 +9,7 @@
 //! The connection is closed, and with it the request.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,10 +24,9 @@ use http::{HeaderValue, StatusCode, Uri, Version};
 use http_body::Body as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tower::Service;
-use tower::util::BoxCloneSyncService;
 
 use super::connection::{Connection, Outgoing};
-use super::headers::{self, Origin};
+use super::headers::{self, Origin, Peer};
 use super::lent::{Held, Lent};
 use super::route::Route;
 use super::upstream::Upstream;
@@ -72,8 +72,56 @@ impl ForwardError {
     }
 }
 
-/// A call to a service, with whatever is wrapped around it.
-pub type Step = BoxCloneSyncService<Request, Response, ForwardError>;
+type Answering = Pin<Box<dyn Future<Output = Result<Response, ForwardError>> + Send>>;
+
+/// A call to a service, with whatever is wrapped around it. A clone is the same call.
+#[derive(Clone)]
+pub struct Step {
+    call: Arc<dyn Fn(Request) -> Answering + Send + Sync>,
+}
+
+impl Step {
+    /// Calls a clone of this service for each request, when it is ready.
+    pub fn new<S>(service: S) -> Self
+    where
+        S: Service<Request, Response = Response, Error = ForwardError>,
+        S: Clone + Send + Sync + 'static,
+        S::Future: Send,
+    {
+        Self::of(move |request| Box::pin(tower::ServiceExt::oneshot(service.clone(), request)))
+    }
+
+    /// One box for each call, and nothing else.
+    pub(super) fn of(call: impl Fn(Request) -> Answering + Send + Sync + 'static) -> Self {
+        Self {
+            call: Arc::new(call),
+        }
+    }
+
+    pub(super) fn run(&self, request: Request) -> Answering {
+        (self.call)(request)
+    }
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Step").finish_non_exhaustive()
+    }
+}
+
+impl Service<Request> for Step {
+    type Response = Response;
+    type Error = ForwardError;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Answering {
+        self.run(request)
+    }
+}
 
 /// Wraps something around the calls of a route: retries, a breaker, a budget.
 pub type Wrap = Arc<dyn Fn(&Route, Step) -> Step + Send + Sync>;
@@ -108,7 +156,7 @@ impl Forward {
         let (mut parts, body) = request.into_parts();
         let origin = parts.extensions.remove::<Origin>();
         let origin = origin.unwrap_or_else(|| Origin {
-            peer: ([0, 0, 0, 0], 0).into(),
+            peer: Peer::new(([0, 0, 0, 0], 0).into()),
             trusted: false,
             authority: self.upstream.authority().clone(),
         });
@@ -136,18 +184,23 @@ impl Forward {
         let request = self.outward(request);
         exchange(&self.upstream, request).await
     }
+
+    /// As a step.
+    pub(super) fn step(self) -> Step {
+        Step::of(move |request| Box::pin(self.clone().send(request)))
+    }
 }
 
 impl Service<Request> for Forward {
     type Response = Response;
     type Error = ForwardError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, ForwardError>> + Send>>;
+    type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
+    fn call(&mut self, request: Request) -> Answering {
         Box::pin(self.clone().send(request))
     }
 }
@@ -294,22 +347,25 @@ pub(super) struct NotNow;
 #[derive(Clone)]
 pub(super) struct Answered(pub(super) Step);
 
+impl Answered {
+    pub(super) async fn answer(&self, request: Request) -> Response {
+        let answer = self.0.run(request).await;
+        answer.unwrap_or_else(|error| explain(&error))
+    }
+}
+
 impl Service<Request> for Answered {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Asked for in the call, where an error can become an answer.
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let step = self.0.clone();
-        Box::pin(async move {
-            let answer = tower::ServiceExt::oneshot(step, request).await;
-            Ok(answer.unwrap_or_else(|error| explain(&error)))
-        })
+        let this = self.clone();
+        Box::pin(async move { Ok(this.answer(request).await) })
     }
 }
 

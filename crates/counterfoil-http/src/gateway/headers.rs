@@ -7,6 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use bytes::Bytes;
 use counterfoil::guard::Context;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED, HOST, TE,
@@ -87,10 +88,29 @@ impl Trust {
     }
 }
 
+/// Who is at the other end of a caller's connection.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    pub(super) ip: IpAddr,
+    /// As it stands in a header: written once for each connection.
+    shown: HeaderValue,
+}
+
+impl Peer {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        let ip = address.ip().to_canonical();
+        Self {
+            ip,
+            shown: HeaderValue::from_str(&ip.to_string())
+                .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+        }
+    }
+}
+
 /// Where a request came from.
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
-    pub(super) peer: SocketAddr,
+    pub(super) peer: Peer,
     pub(super) trusted: bool,
     /// The host as the caller wrote it.
     pub(super) authority: HeaderValue,
@@ -110,30 +130,51 @@ pub(super) fn check_connection(headers: &HeaderMap, more: &[HeaderName]) -> Resu
     Ok(())
 }
 
-/// The names that `Connection` lists.
+/// The names that `Connection` lists. What it says about the connection itself is no name.
 fn named(headers: &HeaderMap) -> Vec<HeaderName> {
+    let itself = |word: &[u8]| {
+        [&b"keep-alive"[..], b"close"]
+            .iter()
+            .any(|w| word.eq_ignore_ascii_case(w))
+    };
     headers
         .get_all(CONNECTION)
         .iter()
         .flat_map(|line| line.as_bytes().split(|b| *b == b','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .map(<[u8]>::trim_ascii)
+        .filter(|word| !itself(word))
+        .filter_map(|name| HeaderName::from_bytes(name).ok())
         .collect()
 }
 
 fn is_ours(name: &HeaderName) -> bool {
+    is_set_by_us(name) || *name == FORWARDED || {
+        let name = name.as_str();
+        name.starts_with("x-forwarded-")
+            && matches!(
+                name,
+                "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto"
+            )
+    }
+}
+
+/// Nobody else has a word in these, not even a proxy that we trust.
+fn is_set_by_us(name: &HeaderName) -> bool {
     name.as_str().starts_with("counterfoil-")
-        || [
-            &FORWARDED,
-            &X_FORWARDED_FOR,
-            &X_FORWARDED_HOST,
-            &X_FORWARDED_PROTO,
-        ]
-        .contains(&name)
 }
 
 /// Removes what belongs to the connection.
 pub(super) fn strip(headers: &mut HeaderMap) {
-    for name in named(headers).iter().chain(&OF_THE_CONNECTION) {
+    for name in named(headers) {
+        headers.remove(name);
+    }
+    remove_all(headers, |name| OF_THE_CONNECTION.contains(name));
+}
+
+/// Removes the headers of these names. There are few, if any, so it looks at what is there instead
+/// of asking for each name.
+fn remove_all(headers: &mut HeaderMap, wanted: impl Fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| wanted(name)).cloned() {
         headers.remove(name);
     }
 }
@@ -151,14 +192,10 @@ pub(super) fn outward(headers: &mut HeaderMap, origin: &Origin, host: HeaderValu
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
-    let foreign: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| name.as_str().starts_with("counterfoil-"))
-        .cloned()
-        .collect();
-    for name in foreign {
-        headers.remove(name);
-    }
+    remove_all(headers, |name| match origin.trusted {
+        true => is_set_by_us(name),
+        false => is_ours(name),
+    });
     // HTTP/2 may split them, and HTTP/1 may not.
     if headers.get_all(COOKIE).iter().nth(1).is_some() {
         join(headers, COOKIE, b"; ", None);
@@ -172,38 +209,47 @@ pub(super) fn outward(headers: &mut HeaderMap, origin: &Origin, host: HeaderValu
     }
 }
 
+/// What a stranger says about it is not among the headers any more.
 fn say_who(headers: &mut HeaderMap, origin: &Origin) {
-    if !origin.trusted {
-        for name in [
-            FORWARDED,
-            X_FORWARDED_FOR,
-            X_FORWARDED_HOST,
-            X_FORWARDED_PROTO,
-        ] {
-            headers.remove(name);
-        }
-    }
-    let ip = origin.peer.ip().to_canonical();
-    let host = origin.authority.to_str().unwrap_or_default();
-    let address = ip.to_string();
-    let (before, after) = match ip {
+    headers.reserve(6);
+    let (before, after) = match origin.peer.ip {
         IpAddr::V4(_) => ("for=", ";host=\""),
         IpAddr::V6(_) => ("for=\"[", "]\";host=\""),
     };
-    append(headers, X_FORWARDED_FOR, &address);
-    let forwarded = [before, &address, after, host, "\";proto=http"].concat();
-    append(headers, FORWARDED, &forwarded);
-    if !headers.contains_key(X_FORWARDED_HOST) {
-        headers.insert(X_FORWARDED_HOST, origin.authority.clone());
+    let address = &origin.peer.shown;
+    let forwarded = [
+        before.as_bytes(),
+        address.as_bytes(),
+        after.as_bytes(),
+        origin.authority.as_bytes(),
+        b"\";proto=http",
+    ];
+    let forwarded = Bytes::from(forwarded.concat());
+    let forwarded = HeaderValue::from_maybe_shared(forwarded);
+    if origin.trusted {
+        append(headers, X_FORWARDED_FOR, address.as_bytes());
+        if let Ok(forwarded) = &forwarded {
+            append(headers, FORWARDED, forwarded.as_bytes());
+        }
+        if !headers.contains_key(X_FORWARDED_HOST) {
+            headers.insert(X_FORWARDED_HOST, origin.authority.clone());
+        }
+        if !headers.contains_key(X_FORWARDED_PROTO) {
+            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+        }
+        return;
     }
-    if !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    headers.insert(X_FORWARDED_FOR, address.clone());
+    if let Ok(forwarded) = forwarded {
+        headers.insert(FORWARDED, forwarded);
     }
+    headers.insert(X_FORWARDED_HOST, origin.authority.clone());
+    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
 }
 
 /// Adds to a list that is one line: some readers look at the first line only, and some at the last.
-fn append(headers: &mut HeaderMap, name: HeaderName, item: &str) {
-    join(headers, name, b", ", Some(item.as_bytes()));
+fn append(headers: &mut HeaderMap, name: HeaderName, item: &[u8]) {
+    join(headers, name, b", ", Some(item));
 }
 
 /// Makes one line of several, and of one more.
@@ -229,7 +275,7 @@ mod tests {
 
     fn origin(trusted: bool) -> Origin {
         Origin {
-            peer: "192.0.2.7:4711".parse().unwrap(),
+            peer: Peer::new("192.0.2.7:4711".parse().unwrap()),
             trusted,
             authority: HeaderValue::from_static("shop.example"),
         }

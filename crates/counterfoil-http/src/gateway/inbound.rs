@@ -30,6 +30,7 @@ use tokio::time::{Sleep, sleep};
 use super::desk::{Gateway, body};
 use super::framing::{Framing, Verdicts};
 use super::hands::Place;
+use super::headers::Peer;
 use super::patient::{PATIENCE, Patient};
 use super::reader::watched;
 use super::silence::Silence;
@@ -79,13 +80,13 @@ pub async fn serve(
         };
         let verdicts = Verdicts::default();
         let io = TokioIo::new(Caller::new(stream, verdicts.clone()));
-        let gateway = gateway.clone();
+        let (gateway, peer) = (gateway.clone(), Peer::new(peer));
         let service = service_fn(move |request: http::Request<Incoming>| {
             let many = request.version() >= http::Version::HTTP_2;
             let clear = many || verdicts.next_is_clear();
-            let gateway = gateway.clone();
+            let (gateway, peer) = (gateway.clone(), peer.clone());
             async move {
-                let request: Request = request.map(|b| body(Upload::new(b)));
+                let request: Request = request.map(upload);
                 let answer = gateway.answer(request, peer, clear).await;
                 Ok::<_, Infallible>(match many {
                     true => answer.map(watched),
@@ -215,6 +216,14 @@ impl AsyncWrite for Caller {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// The body of a caller, as the services take it. Most have none.
+fn upload(incoming: Incoming) -> axum::body::Body {
+    match incoming.is_end_stream() {
+        true => axum::body::Body::empty(),
+        false => body(Upload::new(incoming)),
     }
 }
 

@@ -62,17 +62,13 @@ pub fn resilient(registry: Registry) -> Wrap {
     Arc::new(
         move |route: &Route, step: Step| match register(&registry, &route.upstream) {
             Ok(dependency) => {
-                let resilient = Resilient {
-                    calls: Calls {
-                        step,
-                        upstream: Arc::clone(&route.upstream),
-                        dependency,
-                    },
+                let calls = Arc::new(Calls {
+                    step,
+                    upstream: Arc::clone(&route.upstream),
+                    dependency,
                     rule: rule(route),
-                };
-                Step::new(tower::service_fn(move |request| {
-                    resilient.clone().run(request)
-                }))
+                });
+                Step::of(move |request| Box::pin(Arc::clone(&calls).run(request)))
             }
             // The limits of an upstream were checked when it was made.
             Err(error) => {
@@ -98,9 +94,9 @@ pub fn register(registry: &Registry, upstream: &Upstream) -> Result<Arc<Dependen
 }
 
 /// What holds for guarded requests of a route.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Rule {
-    harmless: Arc<[StatusCode]>,
+    harmless: Vec<StatusCode>,
     degraded: bool,
     /// No attempt begins later.
     within: Option<Duration>,
@@ -112,7 +108,7 @@ fn rule(route: &Route) -> Rule {
     };
     let deadline = route.upstream.settings().limits.deadline;
     Rule {
-        harmless: guard.policy.harmless.clone().into(),
+        harmless: guard.policy.harmless.clone(),
         degraded: guard.degraded.is_some(),
         // By then the claim is ours even if it could not be renewed once.
         within: Some(deadline.min(guard.rules.lease / 3)),
@@ -169,14 +165,15 @@ fn note(notes: &Shared, write: impl FnOnce(&mut Notes)) {
 }
 
 /// Calls of a route, with all their attempts.
-#[derive(Clone)]
-struct Resilient {
-    calls: Calls,
+struct Calls {
+    step: Step,
+    upstream: Arc<Upstream>,
+    dependency: Arc<Dependency>,
     rule: Rule,
 }
 
-impl Resilient {
-    async fn run(self, request: Request) -> Result<Response, ForwardError> {
+impl Calls {
+    async fn run(self: Arc<Self>, request: Request) -> Result<Response, ForwardError> {
         let (kind, notes) = (Kind::of(&request), Shared::default());
         let (parts, body) = request.into_parts();
         let body = match kind {
@@ -193,15 +190,15 @@ impl Resilient {
         };
         let judge = Judge {
             kind,
-            rule: self.rule.clone(),
+            calls: Arc::clone(&self),
             notes: Arc::clone(&notes),
         };
         let attempt = Attempt {
-            calls: self.calls.clone(),
             kind,
+            calls: Arc::clone(&self),
             notes: Arc::clone(&notes),
         };
-        let dependency = || Arc::clone(&self.calls.dependency);
+        let dependency = || Arc::clone(&self.dependency);
         let broken = BreakerLayer::new(dependency(), Health).layer(attempt);
         let retried = RetryLayer::new(dependency(), judge).layer(broken);
         let result = retried.oneshot(Call { parts, body }).await;
@@ -224,7 +221,7 @@ impl Resilient {
             Some(Ended::BudgetSpent) => "the budget for retries is spent",
             _ => "the breaker is open",
         };
-        let wait = || self.calls.dependency.wait().filter(|wait| !wait.is_zero());
+        let wait = || self.dependency.wait().filter(|wait| !wait.is_zero());
         match result {
             Ok(answer) => {
                 let harmless = self.rule.harmless.contains(&answer.status());
@@ -249,7 +246,7 @@ impl Resilient {
                 Err(self.not_now(&error.to_string(), after))
             }
             Err(error) => Err(ForwardError::Unanswered {
-                upstream: self.calls.upstream.name().to_owned(),
+                upstream: self.upstream.name().to_owned(),
                 why: error.to_string(),
                 silent: true,
             }),
@@ -257,7 +254,7 @@ impl Resilient {
     }
 
     fn not_now(&self, why: &str, after: Duration) -> ForwardError {
-        let name = self.calls.upstream.name();
+        let name = self.upstream.name();
         ForwardError::NotNow {
             why: format!("`{name}`: {why}"),
             after,
@@ -265,19 +262,11 @@ impl Resilient {
     }
 }
 
-/// Calls of a service.
-#[derive(Clone)]
-struct Calls {
-    step: Step,
-    upstream: Arc<Upstream>,
-    dependency: Arc<Dependency>,
-}
-
 /// One attempt of one call, when it has a place.
 #[derive(Clone)]
 struct Attempt {
-    calls: Calls,
     kind: Kind,
+    calls: Arc<Calls>,
     notes: Shared,
 }
 
@@ -301,14 +290,15 @@ impl Attempt {
             step,
             upstream,
             dependency,
-        } = &self.calls;
+            ..
+        } = &*self.calls;
         let patience = upstream.settings().connect_timeout;
         let place = tokio::time::timeout(patience, dependency.enter()).await;
         let Ok(Some(_place)) = place else {
             return Err(CallError::Full);
         };
         let (request, spoiled) = outward(call);
-        let answer = step.clone().oneshot(request);
+        let answer = step.run(request);
         let after = dependency.limits().attempt;
         let answer = match self.kind {
             // A timer for ever is one for nothing.
@@ -322,7 +312,7 @@ impl Attempt {
         match answer {
             Ok(answer) => Ok(answer),
             Err(ForwardError::NotNow { .. }) => Err(CallError::Full),
-            Err(error) if spoiled.load(Ordering::Acquire) => {
+            Err(error) if spoiled.is_some_and(|spoiled| spoiled.load(Ordering::Acquire)) => {
                 note(&self.notes, |notes| notes.spoiled = Some(error));
                 Err(CallError::Abandoned)
             }
@@ -332,13 +322,13 @@ impl Attempt {
 }
 
 /// The request itself, and whether reading it from the caller has failed.
-fn outward(call: Call) -> (Request, Arc<AtomicBool>) {
-    let spoiled = Arc::new(AtomicBool::new(false));
+fn outward(call: Call) -> (Request, Option<Arc<AtomicBool>>) {
+    let mut spoiled = None;
     let body = match call.body {
         Carried::Whole(bytes, trailers) => whole(bytes, trailers),
         Carried::Stream(body) if body.is_end_stream() => body,
         Carried::Stream(body) => {
-            let failed = Arc::clone(&spoiled);
+            let failed = Arc::clone(spoiled.insert(Arc::new(AtomicBool::new(false))));
             Body::new(body.map_err(move |error| {
                 failed.store(true, Ordering::Release);
                 error
@@ -352,7 +342,7 @@ fn outward(call: Call) -> (Request, Arc<AtomicBool>) {
 #[derive(Clone)]
 struct Judge {
     kind: Kind,
-    rule: Rule,
+    calls: Arc<Calls>,
     notes: Shared,
 }
 
@@ -360,7 +350,7 @@ impl Classify<Call, Response, ForwardError> for Judge {
     fn class(&self, result: Result<&Response, &ForwardError>) -> Class {
         let class = class(result);
         let harmless = match result {
-            Ok(answer) => self.rule.harmless.contains(&answer.status()),
+            Ok(answer) => self.calls.rule.harmless.contains(&answer.status()),
             Err(error) => error.nothing_sent(),
         };
         match self.kind {
@@ -391,7 +381,7 @@ impl Classify<Call, Response, ForwardError> for Judge {
     }
 
     fn deadline(&self, _: &Call) -> Option<Duration> {
-        self.rule.within.filter(|_| self.kind == Kind::Keyed)
+        self.calls.rule.within.filter(|_| self.kind == Kind::Keyed)
     }
 
     fn outlasts(&self, _: &Call) -> bool {

@@ -61,10 +61,26 @@ fn authority(parts: &Parts) -> Result<HeaderValue, Problem> {
     }
 }
 
+/// Whether there is no other spelling of a path: most are like this.
+fn is_plain(path: &str) -> bool {
+    let mut before = 0;
+    path.bytes().all(|byte| {
+        let after_slash = std::mem::replace(&mut before, byte) == b'/';
+        match byte {
+            b'/' | b'.' => !after_slash,
+            b'-' | b'_' | b'~' => true,
+            _ => byte.is_ascii_alphanumeric(),
+        }
+    })
+}
+
 /// The path as it is matched; nothing when it cannot be.
 pub(super) fn canonical(path: &str) -> Option<String> {
     if !path.starts_with('/') {
         return None;
+    }
+    if is_plain(path) {
+        return Some(path.to_owned());
     }
     let mut out = Vec::with_capacity(path.len());
     let mut bytes = path.bytes();

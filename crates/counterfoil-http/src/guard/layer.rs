@@ -144,7 +144,9 @@ impl<D: Database> Around for GuardLayer<D> {
         // From here on to the end, even if the caller goes away: a claim that was just made must
         // not be left behind.
         match self.inner.mode {
-            Mode::Transactional => to_the_end(Box::pin(self.transactional_call(inner, asked))).await,
+            Mode::Transactional => {
+                to_the_end(Box::pin(self.transactional_call(inner, asked))).await
+            }
             Mode::Leased => {
                 let (warden, front) = (self.inner.guard.warden(), &self.inner.front);
                 let run = leased::run(warden.clone(), front.clone(), inner, asked);
