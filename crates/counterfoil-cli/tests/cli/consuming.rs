@@ -161,6 +161,61 @@ fn a_message_takes_effect_once_however_often_it_comes(home: &Home) {
     served.stop();
 }
 
+/// Two effects in one procedure: both of them once, whatever comes again.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn a_procedure_takes_effect_once(home: &Home, language: [&str; 2]) {
+    let Some(broker) = Broker::start() else {
+        return;
+    };
+    with_table(home);
+    let [before, after] = language;
+    home.execute(&format!(
+        "CREATE PROCEDURE order_paid(what VARCHAR(64), whom INTEGER, amount DECIMAL(20, 2)) {before} \
+         INSERT INTO paid (id, number, total) VALUES (what, whom, amount); \
+         UPDATE paid SET version = COALESCE(version, 0) + 1 WHERE id = what; {after}"
+    ));
+    let call = "sql = \"CALL order_paid(:id, :aggregate_id, :body/total)\"";
+    home.configure(&broker.consumer(call, "batch = 7\nmax-attempts = 2"));
+    for n in 0..20 {
+        broker.order(n, &json!(n + 1));
+        broker.order(n / 2, &json!(n / 2 + 1));
+    }
+    // The table refuses it, and with it the whole procedure.
+    broker.order(20, &json!(-1));
+    broker.order(21, &json!(1));
+
+    let served = home.serve();
+    until_count(home, 21);
+    let parked = until("the one that is refused", || {
+        let parked = home.json(&["parked", "list"]);
+        parked.as_array().unwrap().first().cloned()
+    });
+
+    assert_eq!(parked["id"], id(20), "{parked}");
+    assert_eq!(home.number("SELECT COUNT(DISTINCT id) FROM paid"), 21);
+    assert_eq!(
+        home.number("SELECT COUNT(*) FROM paid WHERE version = 1"),
+        21
+    );
+    served.stop();
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_procedure_of_postgres_takes_effect_once() {
+    if let Some(home) = Home::postgres() {
+        a_procedure_takes_effect_once(&home, ["LANGUAGE sql AS $$", "$$"]);
+    }
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn a_procedure_of_mysql_takes_effect_once() {
+    if let Some(home) = Home::mysql() {
+        a_procedure_takes_effect_once(&home, ["BEGIN", "END"]);
+    }
+}
+
 fn everything_of_a_message_can_be_bound(home: &Home) {
     let Some(broker) = Broker::start() else {
         return;

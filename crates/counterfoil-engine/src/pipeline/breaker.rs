@@ -1,12 +1,13 @@
 //! Nobody calls a dependency whose breaker is open.
 
-use std::future::Future;
+use std::future::{Future, Ready, ready};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{self, Context, Poll};
 
 use counterfoil_core::policy::breaker::{Admission, Ticket};
+use futures_util::future::Either;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
@@ -58,7 +59,7 @@ where
 {
     type Response = S::Response;
     type Error = CallError<E>;
-    type Future = Broken<S::Future, C, Req, E>;
+    type Future = Either<Ready<Result<S::Response, Self::Error>>, Told<S::Future, C, Req>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
@@ -67,44 +68,34 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         let refused = match self.dependency.admit() {
             Admission::Go(ticket) => {
-                return Broken::Called {
+                return Either::Right(Told {
                     call: self.inner.call(request),
                     ticket,
                     dependency: Arc::clone(&self.dependency),
                     classify: self.classify.clone(),
                     of: PhantomData,
-                };
+                });
             }
             Admission::Open { retry_after } => CallError::Open { retry_after },
             Admission::Throttled { retry_after } => CallError::Throttled { retry_after },
         };
-        Broken::Refused {
-            error: Some(refused),
-        }
+        Either::Left(ready(Err(refused)))
     }
 }
 
 pin_project! {
-    /// The future of [`Break`].
-    #[project = Project]
-    pub enum Broken<F, C, Req, E> {
-        /// The breaker lets nobody through.
-        #[doc(hidden)]
-        Refused { error: Option<CallError<E>> },
-        /// A call under way.
-        #[doc(hidden)]
-        Called {
-            #[pin]
-            call: F,
-            ticket: Ticket,
-            dependency: Arc<Dependency>,
-            classify: C,
-            of: PhantomData<fn(Req)>,
-        },
+    /// A call of which the breaker is told what came of it.
+    pub struct Told<F, C, Req> {
+        #[pin]
+        call: F,
+        ticket: Ticket,
+        dependency: Arc<Dependency>,
+        classify: C,
+        of: PhantomData<fn(Req)>,
     }
 }
 
-impl<F, C, Req, T, E> Future for Broken<F, C, Req, E>
+impl<F, C, Req, T, E> Future for Told<F, C, Req>
 where
     F: Future<Output = Result<T, CallError<E>>>,
     C: Classify<Req, T, E>,
@@ -112,25 +103,11 @@ where
     type Output = Result<T, CallError<E>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project() {
-            Project::Refused { error } => match error.take() {
-                Some(error) => Poll::Ready(Err(error)),
-                // It was answered before.
-                None => Poll::Pending,
-            },
-            Project::Called {
-                call,
-                ticket,
-                dependency,
-                classify,
-                ..
-            } => {
-                let result = ready!(call.poll(cx));
-                if let Some(class) = class_of(classify, &result, PhantomData::<Req>) {
-                    dependency.record(*ticket, class);
-                }
-                Poll::Ready(result)
-            }
+        let this = self.project();
+        let result = task::ready!(this.call.poll(cx));
+        if let Some(class) = class_of(this.classify, &result, PhantomData::<Req>) {
+            this.dependency.record(*this.ticket, class);
         }
+        Poll::Ready(result)
     }
 }

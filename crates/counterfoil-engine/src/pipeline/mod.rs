@@ -61,7 +61,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use attempt::{AttemptTimeout, AttemptTimeoutLayer};
-pub use breaker::{Break, BreakerLayer, Broken};
+pub use breaker::{Break, BreakerLayer, Told};
 pub use bulkhead::{BulkheadLayer, Confine};
 pub use classify::Classify;
 pub use coalesce::{Coalesce, CoalesceLayer};

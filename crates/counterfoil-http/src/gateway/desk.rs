@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use counterfoil_core::guard::{Gate, Key, Records, Rules};
@@ -18,7 +17,7 @@ use tokio::sync::Semaphore;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer as _, ServiceExt as _};
 
-use super::forward::{Answered, Forward, Space, Wrap};
+use super::forward::{Answered, Space, Step, Wrap};
 use super::headers::{self, Origin, Peer, Trust};
 use super::probe::Prober;
 use super::route::{CallerRule, Guarded, Route};
@@ -96,7 +95,7 @@ impl Way {
 
 impl Entry {
     fn new(route: Route, warden: &Warden, wrap: Option<&Wrap>) -> Self {
-        let forward = Forward::new(&route).step();
+        let forward = Step::forward(&route);
         let step = match wrap {
             Some(wrap) => wrap(&route, forward),
             None => forward,
@@ -360,13 +359,4 @@ fn check_head(parts: &Parts) -> Result<(), Problem> {
         ));
     }
     Ok(())
-}
-
-/// The body of a caller, as the services take it.
-pub(super) fn body<B>(body: B) -> Body
-where
-    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
-    B::Error: Into<axum::BoxError>,
-{
-    Body::new(body)
 }

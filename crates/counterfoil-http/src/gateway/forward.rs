@@ -1,4 +1,4 @@
-//! The call to a service: one tower service, which knows whether anything was sent.
+//! The call to a service, which knows whether anything was sent.
 //!
 //! # Promise
 //! [`ForwardError::NotSent`] is proven: no byte of the request was handed to a socket, and none
@@ -81,6 +81,15 @@ pub struct Step {
 }
 
 impl Step {
+    /// Calls the service of this route, with nothing around it.
+    pub fn forward(route: &Route) -> Self {
+        let forward = Forward {
+            upstream: Arc::clone(&route.upstream),
+            preserve_host: route.preserve_host,
+        };
+        Self::of(move |request| Box::pin(forward.clone().send(request)))
+    }
+
     /// Calls a clone of this service for each request, when it is ready.
     pub fn new<S>(service: S) -> Self
     where
@@ -135,22 +144,13 @@ pub(super) struct Space {
     pub(super) _permit: Arc<OwnedSemaphorePermit>,
 }
 
-/// Calls a service.
 #[derive(Debug, Clone)]
-pub struct Forward {
+struct Forward {
     upstream: Arc<Upstream>,
     preserve_host: bool,
 }
 
 impl Forward {
-    /// Calls to the service of this route.
-    pub fn new(route: &Route) -> Self {
-        Self {
-            upstream: Arc::clone(&route.upstream),
-            preserve_host: route.preserve_host,
-        }
-    }
-
     /// The request as the service gets it.
     fn outward(&self, request: Request) -> Request {
         let (mut parts, body) = request.into_parts();
@@ -183,25 +183,6 @@ impl Forward {
     async fn send(self, request: Request) -> Result<Response, ForwardError> {
         let request = self.outward(request);
         exchange(&self.upstream, request).await
-    }
-
-    /// As a step.
-    pub(super) fn step(self) -> Step {
-        Step::of(move |request| Box::pin(self.clone().send(request)))
-    }
-}
-
-impl Service<Request> for Forward {
-    type Response = Response;
-    type Error = ForwardError;
-    type Future = Answering;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ForwardError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request) -> Answering {
-        Box::pin(self.clone().send(request))
     }
 }
 

@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::Problem;
 
 /// Headers of one connection, named by the standard or by habit.
-const OF_THE_CONNECTION: [HeaderName; 6] = [
+static OF_THE_CONNECTION: [HeaderName; 6] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -27,7 +27,7 @@ const OF_THE_CONNECTION: [HeaderName; 6] = [
     UPGRADE,
 ];
 /// Headers that a caller must not have removed by calling them headers of the connection.
-const OF_THE_REQUEST: [HeaderName; 5] = [
+static OF_THE_REQUEST: [HeaderName; 5] = [
     HOST,
     CONTENT_LENGTH,
     CONTENT_TYPE,
@@ -37,6 +37,13 @@ const OF_THE_REQUEST: [HeaderName; 5] = [
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// Headers that say who is asking.
+static OF_WHO_ASKS: [HeaderName; 4] = [
+    FORWARDED,
+    X_FORWARDED_FOR,
+    X_FORWARDED_HOST,
+    X_FORWARDED_PROTO,
+];
 /// The number of the claim under which a request is forwarded.
 pub(super) const FENCE: HeaderName = HeaderName::from_static("counterfoil-fence");
 /// Which run of the request it is.
@@ -148,14 +155,7 @@ fn named(headers: &HeaderMap) -> Vec<HeaderName> {
 }
 
 fn is_ours(name: &HeaderName) -> bool {
-    is_set_by_us(name) || *name == FORWARDED || {
-        let name = name.as_str();
-        name.starts_with("x-forwarded-")
-            && matches!(
-                name,
-                "x-forwarded-for" | "x-forwarded-host" | "x-forwarded-proto"
-            )
-    }
+    is_set_by_us(name) || OF_WHO_ASKS.contains(name)
 }
 
 /// Nobody else has a word in these, not even a proxy that we trust.
@@ -211,7 +211,7 @@ pub(super) fn outward(headers: &mut HeaderMap, origin: &Origin, host: HeaderValu
 
 /// What a stranger says about it is not among the headers any more.
 fn say_who(headers: &mut HeaderMap, origin: &Origin) {
-    headers.reserve(6);
+    headers.reserve(OF_WHO_ASKS.len());
     let (before, after) = match origin.peer.ip {
         IpAddr::V4(_) => ("for=", ";host=\""),
         IpAddr::V6(_) => ("for=\"[", "]\";host=\""),

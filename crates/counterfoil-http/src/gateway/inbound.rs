@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 
-use super::desk::{Gateway, body};
+use super::desk::Gateway;
 use super::framing::{Framing, Verdicts};
 use super::hands::Place;
 use super::headers::Peer;
@@ -223,7 +223,7 @@ impl AsyncWrite for Caller {
 fn upload(incoming: Incoming) -> axum::body::Body {
     match incoming.is_end_stream() {
         true => axum::body::Body::empty(),
-        false => body(Upload::new(incoming)),
+        false => axum::body::Body::new(Upload::new(incoming)),
     }
 }
 

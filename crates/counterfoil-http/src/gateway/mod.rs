@@ -20,7 +20,7 @@
 //! | route, the most specific | [`route`] | 404, 405 |
 //! | guard, where there is one: key, caller, body, claim | [`crate::guard`] | replay; 4xx; 503 |
 //! | what is wrapped around the call ([`Wrap`]): [`resilient`] | `resilience` | 503 |
-//! | the call: [`Forward`], one tower service | `forward`, `headers`, [`upstream`] | 502, 503, 504 |
+//! | the call: [`Step`], a tower service | `forward`, `headers`, [`upstream`] | 502, 503, 504 |
 //! | an answer for those who must not wait, where configured | `degraded` | 202 |
 //!
 //! # Not here
@@ -50,7 +50,7 @@ mod wire;
 
 pub use cache::ReplayCache;
 pub use desk::{Gateway, Options};
-pub use forward::{Forward, ForwardError, Step, Wrap};
+pub use forward::{ForwardError, Step, Wrap};
 pub use headers::{Trust, TrustError};
 pub use inbound::serve;
 pub use patient::Patient;

@@ -7,7 +7,7 @@ use axum::body::Body;
 use counterfoil_core::guard::State as Record;
 use counterfoil_engine::pipeline::policy::backoff::{Backoff, Jitter};
 use counterfoil_engine::pipeline::{Dependency, Registry, State};
-use counterfoil_http::gateway::{Forward, Route, Step, Upstream, UpstreamSettings, resilient};
+use counterfoil_http::gateway::{Route, Step, Upstream, UpstreamSettings, resilient};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tower::ServiceExt as _;
@@ -274,7 +274,7 @@ async fn callers_cannot_open_the_breaker_for_others() {
     let route = route(&house, quick_to_open, false);
     let (door, registry) = house.resilient_door(vec![route.clone()]).await;
     let shop = shop(&registry);
-    let calls = resilient(registry)(&route, Step::new(Forward::new(&route)));
+    let calls = resilient(registry)(&route, Step::forward(&route));
 
     for n in 0..10 {
         let status = ["400", "408", "425", "429"][n % 4];
