@@ -5,6 +5,7 @@
 //! A copy has everything that the message had, and nothing that would send it elsewhere.
 
 use bytes::Bytes;
+use counterfoil_core::hex::Hex;
 use counterfoil_core::source::{Arrival, Tag};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
@@ -93,13 +94,7 @@ impl Received {
             digest.update(part);
         }
         digest.update(&self.body);
-        let hex = digest
-            .finalize()
-            .iter()
-            .take(16)
-            .map(|b| format!("{b:02x}"))
-            .collect::<String>();
-        format!("sha256:{hex}")
+        format!("sha256:{}", Hex(&digest.finalize()[..16]))
     }
 
     /// Quorum queues count; of others it is only known whether it is the first time.

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_sqs::types::{MessageAttributeValue, SendMessageBatchRequestEntry};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use counterfoil_core::hex::Hex;
 use sha2::{Digest as _, Sha256};
 
 use crate::classify::Problem;
@@ -127,11 +128,7 @@ pub(crate) fn group(key: &str) -> String {
     let fits = (1..=LONGEST_GROUP).contains(&key.len());
     match fits && key.bytes().all(|b| b.is_ascii_graphic()) {
         true => key.to_owned(),
-        false => {
-            let digest = Sha256::digest(key.as_bytes());
-            let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("sha256-{hex}")
-        }
+        false => format!("sha256-{}", Hex(&Sha256::digest(key.as_bytes()))),
     }
 }
 

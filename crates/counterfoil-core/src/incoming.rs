@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::code::Code;
 use crate::envelope::{ESCAPE, JSON, UNTYPED};
+use crate::hex::Hex;
 use crate::message::{
     Aggregate, Headers, MAX_HEADERS, MAX_NAME, MAX_PAYLOAD, Message, MessageId, Payload,
     check_name, header,
@@ -351,7 +352,7 @@ impl<'a> Reader<'a> {
         let key = self.arrival.key.as_ref().filter(|k| !k.is_empty())?;
         Some(match std::str::from_utf8(key) {
             Ok(text) => text.to_owned(),
-            Err(_) => hex(key),
+            Err(_) => Hex(key).to_string(),
         })
     }
 
@@ -474,12 +475,12 @@ impl<'a> Reader<'a> {
             let name = name.strip_prefix(ESCAPE).unwrap_or(name);
             let odd = check_name("header name", name).is_err();
             let name = match odd {
-                true => format!("hex-{}", hex(&name.as_bytes()[..name.len().min(100)])),
+                true => format!("hex-{}", Hex(&name.as_bytes()[..name.len().min(100)])),
                 false => name.to_owned(),
             };
             match std::str::from_utf8(value) {
                 Ok(text) if !text.contains('\0') => headers.set(&name, text),
-                _ => headers.set(&format!("{name}-hex"), hex(value)),
+                _ => headers.set(&format!("{name}-hex"), Hex(value).to_string()),
             }
         }
         // Room for what is carried along while it is put off.
@@ -520,12 +521,8 @@ fn bounded(key: String) -> String {
     let plain = !key.is_empty() && key.len() <= LONGEST_KEY && !key.chars().any(char::is_control);
     match plain {
         true => key,
-        false => format!("sha256:{}", hex(&Sha256::digest(key.as_bytes()))),
+        false => format!("sha256:{}", Hex(&Sha256::digest(key.as_bytes()))),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

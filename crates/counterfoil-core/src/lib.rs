@@ -23,6 +23,7 @@
 //! | [`incoming`] | from what a broker handed out to what a consumer processes |
 //! | [`route`] | which destinations an event type goes to |
 //! | [`template`] | names that depend on the message |
+//! | [`hex`] | bytes as hexadecimal digits |
 //! | [`span`] | lengths of time as databases take them |
 
 pub mod balance;
@@ -32,6 +33,7 @@ pub mod destination;
 pub mod envelope;
 pub mod explain;
 pub mod guard;
+pub mod hex;
 pub mod inbox;
 pub mod incoming;
 pub mod mark;

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use counterfoil_core::hex::Hex;
 use counterfoil_core::inbox::Gate;
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
@@ -100,8 +101,7 @@ impl RedisSeen {
         hash.update((consumer.len() as u64).to_be_bytes());
         hash.update(consumer.as_bytes());
         hash.update(key.as_bytes());
-        let hash: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
-        format!("{prefix}{hash}")
+        format!("{prefix}{}", Hex(&hash.finalize()))
     }
 
     /// Nothing: the gate steps aside.

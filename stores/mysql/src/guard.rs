@@ -27,6 +27,7 @@ use counterfoil_core::guard::{
     Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
     Snapshot, State, Write,
 };
+use counterfoil_core::hex::Hex;
 use counterfoil_core::span::micros;
 use counterfoil_core::store::{Result, StoreError};
 use sqlx::mysql::{MySqlPool, MySqlRow};
@@ -121,18 +122,20 @@ impl MysqlGuard {
         expect: Expect,
     ) -> Result<Option<Transaction<'static, MySql>>> {
         // Everything that is put in is a number, hexadecimal or percent-encoded.
-        let sql = match expect {
-            Expect::Absent => (self.sql.claim)
-                .replace("{scope}", &hex(key.scope().as_bytes()))
-                .replace("{business_type}", &hex(key.business_type().as_bytes()))
-                .replace("{name}", &hex(key.key().as_bytes())),
-            Expect::Fence(fence) => {
-                (self.sql.claim_again).replace("{expected}", &fence.to_string())
-            }
+        let (sql, expected) = match expect {
+            Expect::Absent => (&self.sql.claim, 0),
+            Expect::Fence(fence) => (&self.sql.claim_again, fence),
         };
-        let sql = sql
-            .replace("{key}", &key.encoded())
-            .replace("{digest}", &key.digest().to_string());
+        let sql = columns::filled(sql, |name, out| {
+            let _ = match name {
+                "key" => out.write_str(&key.encoded()),
+                "digest" => write!(out, "{}", key.digest()),
+                "scope" => write!(out, "{}", Hex(key.scope().as_bytes())),
+                "business_type" => write!(out, "{}", Hex(key.business_type().as_bytes())),
+                "name" => write!(out, "{}", Hex(key.key().as_bytes())),
+                _ => write!(out, "{expected}"),
+            };
+        });
         // A task of its own: when the caller goes away in the middle, the session still gets its
         // patience back, and the transaction is rolled back.
         tokio::spawn(claim(self.pool.clone(), sql))
@@ -342,7 +345,7 @@ impl MysqlGuard {
             let mut digests = String::new();
             for row in rows {
                 let comma = if digests.is_empty() { "" } else { ", " };
-                let _ = write!(digests, "{comma}X'{}'", hex(row.try_get(0)?));
+                let _ = write!(digests, "{comma}X'{}'", Hex(row.try_get(0)?));
             }
             let sql = self.sql.purge.replace("{digests}", &digests);
             let done = sqlx::raw_sql(AssertSqlSafe(sql))
@@ -448,14 +451,6 @@ fn stats(row: &MySqlRow) -> sqlx::Result<GuardStats> {
         oldest_open_seconds: oldest
             .map(|us| Duration::from_micros(us.max(0).cast_unsigned()).as_secs_f64()),
     })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
 }
 
 #[cfg(test)]

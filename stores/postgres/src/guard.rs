@@ -7,12 +7,13 @@
 //! or the record has changed, the message fails *before* its BEGIN, so that the connection is not
 //! left inside a broken transaction.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 pub use counterfoil_core::guard::columns::GUARD_TABLE;
-use counterfoil_core::guard::columns::{self, attempts, check_table};
+use counterfoil_core::guard::columns::{self, SnapshotColumns, attempts, check_table};
 use counterfoil_core::guard::{
     Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
     Snapshot, State, Write,
@@ -31,6 +32,8 @@ use crate::values::Values;
 
 /// What the procedures say when the key is not free.
 const NOT_FREE: &str = "CF001";
+/// Of the 63 bytes of a session's name, 12 say whose it is.
+const LONGEST_NAME: usize = 48;
 /// Answers up to this size are sent with the commit, in one message.
 const MOST_IN_TEXT: usize = 8 * 1024;
 
@@ -47,7 +50,9 @@ pub struct PostgresGuard {
 struct Statements {
     /// The name of the constraint.
     key: String,
-    begin: String,
+    begin_first: String,
+    begin_again: String,
+    end_first: String,
     end: String,
     look: Arc<str>,
     insert: Arc<str>,
@@ -80,7 +85,9 @@ impl PostgresGuard {
         let table = name.rsplit('.').next().unwrap_or(name);
         let sql = Statements {
             key: format!("{table}_pkey"),
-            begin: renamed(include_str!("../sql/guard/begin.sql"), name),
+            begin_first: renamed(include_str!("../sql/guard/begin_first.sql"), name),
+            begin_again: renamed(include_str!("../sql/guard/begin_again.sql"), name),
+            end_first: renamed(include_str!("../sql/guard/end_first.sql"), name),
             end: renamed(include_str!("../sql/guard/end.sql"), name),
             look: of(include_str!("../sql/guard/look.sql")),
             insert: of(include_str!("../sql/guard/insert.sql")),
@@ -119,7 +126,9 @@ impl PostgresGuard {
         let steps = concat!(
             include_str!("../migrations/0002_guard.sql"),
             "\n",
-            include_str!("../migrations/0005_guard_steps.sql")
+            include_str!("../migrations/0005_guard_steps.sql"),
+            "\n",
+            include_str!("../migrations/0007_guard_first.sql")
         );
         Ok(renamed(steps, name))
     }
@@ -131,20 +140,21 @@ impl PostgresGuard {
         key: &Key,
         expect: Expect,
     ) -> Result<Option<Transaction<'static, Postgres>>> {
-        let digest = key.digest();
-        let expected = match expect {
-            Expect::Absent => "NULL".to_owned(),
-            Expect::Fence(fence) => fence.to_string(),
+        let (digest, encoded) = (key.digest(), key.encoded());
+        let (sql, expected) = match expect {
+            Expect::Absent => (&self.sql.begin_first, 0),
+            Expect::Fence(fence) => (&self.sql.begin_again, fence),
         };
         // Everything that is put in is a number, a hash or percent-encoded.
-        let sql = self
-            .sql
-            .begin
-            .replace("{key}", &key.encoded())
-            .replace("{session}", &session_name(key))
-            .replace("{digest}", &digest.to_string())
-            .replace("{lock}", &digest.number().to_string())
-            .replace("{expected}", &expected);
+        let sql = columns::filled(sql, |name, out| {
+            let _ = match name {
+                "key" => out.write_str(&encoded),
+                "session" => write!(out, "counterfoil:{}", short(&encoded)),
+                "digest" => write!(out, "{digest}"),
+                "lock" => write!(out, "{}", digest.number()),
+                _ => write!(out, "{expected}"),
+            };
+        });
         // A task of its own: the driver does not roll back when its caller goes away in the middle
         // of this message, and the connection would go back to the pool with the lock.
         let pool = self.pool.clone();
@@ -175,7 +185,7 @@ impl PostgresGuard {
         mut tx: Transaction<'static, Postgres>,
         write: &Write,
     ) -> Result<bool> {
-        let Some(sql) = end_in_text(&self.sql.end, write) else {
+        let Some(sql) = self.sql.end_in_text(write) else {
             let finished = self.finish(&mut tx, write).await?;
             if finished {
                 tx.commit().await.map_err(classify)?;
@@ -358,16 +368,56 @@ impl Records for PostgresGuard {
     }
 }
 
-/// The message that ends a transaction. `None` when the answer is better sent apart: as text it would
-/// be twice as long, and has to be read by the server's parser.
-fn end_in_text(end: &str, write: &Write) -> Option<String> {
-    let (status, headers, body) = columns::snapshot(write.snapshot.as_ref());
-    let size = headers.as_ref().map_or(0, |h| h.len()) + body.map_or(0, <[u8]>::len);
-    if size > MOST_IN_TEXT || write.lease.is_some() {
+impl Statements {
+    /// The message that ends a transaction. `None` when the answer is better sent apart: as text it
+    /// would be twice as long, and has to be read by the server's parser.
+    fn end_in_text(&self, write: &Write) -> Option<String> {
+        let snapshot = columns::snapshot(write.snapshot.as_ref());
+        let (_, headers, body) = &snapshot;
+        let size = headers.as_ref().map_or(0, String::len) + body.map_or(0, <[u8]>::len);
+        if size > MOST_IN_TEXT || write.lease.is_some() {
+            return None;
+        }
+        let (sql, values) = match values_of_first(write, &snapshot) {
+            Some(values) => (&self.end_first, values),
+            None => (&self.end, values_of_any(write, &snapshot)),
+        };
+        // A message ends at a NUL: keys have none, and JSON writes it in another way.
+        Some(columns::filled(sql, |name, out| match name {
+            "key" => out.push_str(&write.key.encoded()),
+            _ => out.push_str(&values.0),
+        }))
+    }
+}
+
+/// The arguments of `counterfoil_guard_done`, for a request that is the first with its key and
+/// succeeds.
+fn values_of_first(write: &Write, snapshot: &SnapshotColumns<'_>) -> Option<Values> {
+    let (status, headers, Some(body)) = snapshot else {
+        return None;
+    };
+    let first = write.expect == Expect::Absent && write.attempt == 1;
+    if !first || write.state != State::Succeeded || write.retry_in.is_some() {
         return None;
     }
-    let mut values = Values(String::with_capacity(1_024 + 2 * size));
-    values.bytes(Some(write.key.digest().as_bytes()));
+    let key = &write.key;
+    let mut values = Values::default();
+    values.joined(&[key.digest().as_bytes(), write.fingerprint.as_bytes(), body]);
+    // Keys have no control characters, and JSON writes them in another way.
+    let headers = headers.as_deref().unwrap_or_default();
+    let words = [key.key(), key.scope(), key.business_type(), headers];
+    values.text(Some(&words.join("\u{1f}")));
+    values.number(Some(micros(write.keep)));
+    values.number(*status);
+    Some(values)
+}
+
+/// The arguments of `counterfoil_guard_end`.
+fn values_of_any(write: &Write, snapshot: &SnapshotColumns<'_>) -> Values {
+    let (status, headers, body) = snapshot;
+    let key = &write.key;
+    let mut values = Values::default();
+    values.bytes(Some(key.digest().as_bytes()));
     values.number(match write.expect {
         Expect::Absent => None,
         Expect::Fence(fence) => Some(fence),
@@ -375,35 +425,33 @@ fn end_in_text(end: &str, write: &Write) -> Option<String> {
     values.number(Some(micros(write.keep)));
     values.number(write.retry_in.map(micros));
     values.number(Some(attempts(write.attempt)));
-    values.number(status);
+    values.number(*status);
     values.text(Some(write.state.as_str()));
-    values.text(Some(write.key.scope()));
-    values.text(Some(write.key.business_type()));
-    values.text(Some(write.key.key()));
+    values.text(Some(key.scope()));
+    values.text(Some(key.business_type()));
+    values.text(Some(key.key()));
     values.bytes(Some(write.fingerprint.as_bytes()));
     values.text(headers.as_deref());
-    values.bytes(body);
-    let sql = end.replace("{key}", &write.key.encoded());
-    // A message ends at a NUL.
-    (!values.0.contains('\0')).then(|| sql.replace("{values}", &values.0))
+    values.bytes(*body);
+    values
 }
 
-/// The key as the session's name: at most 60 bytes of the 63 that there are.
-fn session_name(key: &Key) -> String {
-    let mut name = format!("counterfoil:{}", key.encoded());
-    name.truncate(60);
-    // Not in the middle of a `%XX`.
-    if let Some(at) = name.rfind('%').filter(|at| at + 3 > name.len()) {
-        name.truncate(at);
+/// A key as part of the session's name: as much as fits, and not in the middle of a `%XX`.
+fn short(encoded: &str) -> &str {
+    let name = &encoded[..encoded.len().min(LONGEST_NAME)];
+    match name.rfind('%').filter(|at| at + 3 > name.len()) {
+        Some(at) => &name[..at],
+        None => name,
     }
-    name
 }
 
 /// Statements for another table. An index is where its table is; a procedure must be told.
 fn renamed(sql: &str, name: &str) -> String {
-    const PROCEDURES: [(&str, &str, &str); 2] = [
+    const PROCEDURES: [(&str, &str, &str); 4] = [
         ("counterfoil_guard_claim", "\u{2}", "_claim"),
         ("counterfoil_guard_end", "\u{3}", "_end"),
+        ("counterfoil_guard_free", "\u{4}", "_free"),
+        ("counterfoil_guard_done", "\u{5}", "_done"),
     ];
     let mut sql = sql.to_owned();
     for (procedure, mark, _) in PROCEDURES {
@@ -491,9 +539,10 @@ mod tests {
             let Ok(key) = Key::new("", "t", raw) else {
                 continue;
             };
-            let name = session_name(&key);
+            let encoded = key.encoded();
+            let name = short(&encoded);
 
-            assert!(name.len() <= 60 && name.len() > 56, "{name}");
+            assert!(name.len() <= 48 && name.len() > 44, "{name}");
             let last = name.rfind('%').unwrap_or_default();
             assert!(name[last..].len() >= 3, "{name}");
         }

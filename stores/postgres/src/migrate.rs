@@ -46,6 +46,12 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "inbox",
         sql: include_str!("../migrations/0006_inbox.sql"),
     },
+    Migration {
+        version: 7,
+        oldest_reader: 1,
+        name: "guard first",
+        sql: include_str!("../migrations/0007_guard_first.sql"),
+    },
 ];
 
 const TABLE: &str = "\

@@ -6,6 +6,8 @@
 
 use std::fmt::{Display, Write as _};
 
+use counterfoil_core::hex::Hex;
+
 /// A list of values with commas.
 #[derive(Debug, Default)]
 pub(crate) struct Values(pub(crate) String);
@@ -30,22 +32,30 @@ impl Values {
         };
         // Without the last dollar, which may be the first one of the end.
         let mut tag = String::from("$c");
-        while value.contains(&tag) {
+        while value.contains('$') && value.contains(&tag) {
             tag.push('c');
         }
-        let _ = write!(self.0, "{tag}${value}{tag}$");
+        for part in [&tag, "$", value, &tag, "$"] {
+            self.0.push_str(part);
+        }
     }
 
     pub(crate) fn bytes(&mut self, value: Option<&[u8]>) {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        match value {
+            Some(value) => self.joined(&[value]),
+            None => {
+                self.separate();
+                self.0.push_str("NULL");
+            }
+        }
+    }
+
+    /// Several runs of bytes as one value.
+    pub(crate) fn joined(&mut self, parts: &[&[u8]]) {
         self.separate();
-        let Some(value) = value else {
-            return self.0.push_str("NULL");
-        };
         self.0.push_str("$c$\\x");
-        for byte in value {
-            self.0.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            self.0.push(char::from(DIGITS[usize::from(byte & 15)]));
+        for part in parts {
+            let _ = write!(self.0, "{}", Hex(part));
         }
         self.0.push_str("$c$");
     }
@@ -88,7 +98,9 @@ mod tests {
         values.number(None::<i64>);
         values.text(None);
         values.bytes(None);
+        values.joined(&[b"\x01", b"", b"\x02"]);
 
-        assert_eq!(values.0, "$c$\\x00ff$c$, (-7), NULL, NULL, NULL");
+        let list = "$c$\\x00ff$c$, (-7), NULL, NULL, NULL, $c$\\x0102$c$";
+        assert_eq!(values.0, list);
     }
 }

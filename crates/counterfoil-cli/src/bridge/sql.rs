@@ -136,6 +136,7 @@ mod sqlite {
 #[cfg(feature = "postgres")]
 mod postgres {
     use counterfoil::Postgres;
+    use counterfoil_core::hex::Hex;
     use sqlx::postgres::types::Oid;
     use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
     use sqlx::{ConnectOptions as _, PgConnection, PgPool};
@@ -207,10 +208,7 @@ mod postgres {
 
     /// A value as the database reads it.
     fn text(value: Value, is_bytes: bool) -> Option<String> {
-        let hex = |bytes: &[u8]| {
-            let digits = bytes.iter().map(|b| format!("{b:02x}"));
-            format!("\\x{}", digits.collect::<String>())
-        };
+        let hex = |bytes: &[u8]| format!("\\x{}", Hex(bytes));
         Some(match value {
             Value::Null => return None,
             Value::Text(text) if is_bytes => hex(text.as_bytes()),

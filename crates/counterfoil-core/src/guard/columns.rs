@@ -39,6 +39,22 @@ pub fn renamed(sql: &str, name: &str) -> String {
         .replace(INDEX, &format!("{plain}_"))
 }
 
+/// A statement with something in the place of each `{name}`. What is put in is not looked at again.
+pub fn filled(sql: &str, mut put: impl FnMut(&str, &mut String)) -> String {
+    let mut out = String::with_capacity(2 * sql.len());
+    let mut rest = sql;
+    while let Some((before, after)) = rest.split_once('{') {
+        out.push_str(before);
+        let Some((name, behind)) = after.split_once('}') else {
+            break;
+        };
+        put(name, &mut out);
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
 /// A number of attempts for a signed column.
 pub fn attempts(n: u32) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
@@ -87,6 +103,18 @@ mod tests {
             "CREATE TABLE shop.counterfoil_guard_pay (); \
              CREATE INDEX counterfoil_guard_pay_over ON shop.counterfoil_guard_pay (over_at)"
         );
+    }
+
+    #[test]
+    fn what_is_put_into_a_statement_is_not_looked_at_again() {
+        let put = |name: &str, out: &mut String| match name {
+            "a" => out.push_str("{b}"),
+            "b" => out.push('2'),
+            _ => {}
+        };
+
+        assert_eq!(filled("{a}, {b}; {c}{a}", put), "{b}, 2; {b}");
+        assert_eq!(filled("SELECT 1", put), "SELECT 1");
     }
 
     #[test]

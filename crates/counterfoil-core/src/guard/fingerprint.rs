@@ -10,6 +10,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::canonical::{self, CanonicalError};
+use crate::hex::Hex;
 
 /// The hash of what was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,9 +36,7 @@ impl Fingerprint {
 
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Fingerprint(")?;
-        self.0[..6].iter().try_for_each(|b| write!(f, "{b:02x}"))?;
-        f.write_str("..)")
+        write!(f, "Fingerprint({}..)", Hex(&self.0[..6]))
     }
 }
 

@@ -6,11 +6,14 @@
 //! collation, trimming or length limit can make two of them one.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use super::canonical;
+use crate::hex::Hex;
 
 /// The longest scope, business type or key, in bytes.
 pub const MAX_PART: usize = 255;
@@ -40,7 +43,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+        Hex(&self.0).fmt(f)
     }
 }
 
@@ -74,11 +77,46 @@ pub enum KeyError {
 }
 
 /// The key of a request: whose it is, what kind of business, and the caller's own name for it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-pub struct Key {
+///
+/// It goes along with everything that is done for the request: a clone is cheap, and the digest is
+/// made once for all clones.
+#[derive(Debug, Clone)]
+pub struct Key(Arc<Parts>);
+
+#[derive(Debug, Serialize)]
+struct Parts {
     scope: String,
     business_type: String,
     key: String,
+    #[serde(skip)]
+    digest: OnceLock<Digest>,
+}
+
+impl Parts {
+    /// What makes two keys the same.
+    fn all(&self) -> [&str; 3] {
+        [&self.scope, &self.business_type, &self.key]
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.as_ref().serialize(serializer)
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.all() == other.0.all()
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.all().hash(state);
+    }
 }
 
 impl Key {
@@ -97,11 +135,12 @@ impl Key {
         }
         check("business type", &business_type)?;
         check("key", &key)?;
-        Ok(Self {
+        Ok(Self(Arc::new(Parts {
             scope,
             business_type,
             key,
-        })
+            digest: OnceLock::new(),
+        })))
     }
 
     /// A key made of the parameters themselves, for callers that supply none. Order of fields and
@@ -131,65 +170,71 @@ impl Key {
     /// `req-001` becomes `req-001:item-A`.
     pub fn derive(&self, step: impl fmt::Display) -> Result<Self, KeyError> {
         Self::new(
-            self.scope.clone(),
-            self.business_type.clone(),
-            format!("{}:{step}", self.key),
+            self.scope(),
+            self.business_type(),
+            format!("{}:{step}", self.key()),
         )
     }
 
     /// The same key for a finer kind of business: `pay` becomes `pay/fee`.
     pub fn within(&self, finer: impl fmt::Display) -> Result<Self, KeyError> {
         Self::new(
-            self.scope.clone(),
-            format!("{}/{finer}", self.business_type),
-            self.key.clone(),
+            self.scope(),
+            format!("{}/{finer}", self.business_type()),
+            self.key(),
         )
     }
 
     /// The same key as another system knows it: `req-001` becomes `A:req-001`.
     pub fn prefixed(&self, system: impl fmt::Display) -> Result<Self, KeyError> {
         Self::new(
-            self.scope.clone(),
-            self.business_type.clone(),
-            format!("{system}:{}", self.key),
+            self.scope(),
+            self.business_type(),
+            format!("{system}:{}", self.key()),
         )
     }
 
     /// Whose request it is.
     pub fn scope(&self) -> &str {
-        &self.scope
+        &self.0.scope
     }
 
     /// What kind of business.
     pub fn business_type(&self) -> &str {
-        &self.business_type
+        &self.0.business_type
     }
 
     /// The caller's name for the request.
     pub fn key(&self) -> &str {
-        &self.key
+        &self.0.key
     }
 
     /// What identifies the record.
     pub fn digest(&self) -> Digest {
-        let mut hash = Sha256::new();
-        for part in [&self.scope, &self.business_type, &self.key] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part.as_bytes());
-        }
-        Digest(hash.finalize().into())
+        *self.0.digest.get_or_init(|| {
+            let mut hash = Sha256::new();
+            for part in self.0.all() {
+                hash.update((part.len() as u64).to_be_bytes());
+                hash.update(part.as_bytes());
+            }
+            Digest(hash.finalize().into())
+        })
     }
 
     /// The key in a form that is safe inside an SQL comment, a setting or a log line: letters,
     /// digits and `-_.:` stay, every other byte becomes `%XX`.
     pub fn encoded(&self) -> String {
-        let mut out = String::with_capacity(self.key.len());
-        for byte in self.key.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => {
-                    out.push(char::from(byte));
-                }
-                _ => out.push_str(&format!("%{byte:02X}")),
+        let harmless = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
+        let key = self.key();
+        if key.as_bytes().iter().all(harmless) {
+            return key.to_owned();
+        }
+        let mut out = String::with_capacity(3 * key.len());
+        for byte in key.bytes() {
+            if harmless(&byte) {
+                out.push(char::from(byte));
+            } else {
+                out.push_str(&format!("%{byte:02X}"));
             }
         }
         out
