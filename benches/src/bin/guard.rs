@@ -47,8 +47,9 @@ struct Options {
     /// Rounds of all endpoints, one after the other; the medians are reported.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Only these endpoints, with commas: `bare_select`, `replay`, `bare_insert`, `first`,
-    /// `leased`, `gated_*` (with Redis) or `crate_*` (axum-idempotent).
+    /// Only these endpoints, with commas: `bare_select`, `replay`, `bare_insert`, `first` (on
+    /// PostgreSQL with `back_to_back`), `pooled_first` (without), `leased`, `gated_*` (with Redis) or
+    /// `crate_*` (axum-idempotent).
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -76,12 +77,17 @@ async fn main() -> anyhow::Result<()> {
 }
 
 macro_rules! endpoints {
-    ($module:ident, $database:ident, $pool:ty, $begin:literal, $select:literal, $insert:literal) => {
+    ($module:ident, $database:ident, $pool:ty, $fast:expr, $begin:literal, $select:literal, $insert:literal) => {
         mod $module {
             use super::*;
 
             pub(crate) fn router(pool: &$pool) -> anyhow::Result<Router> {
                 let guard = Guard::<counterfoil::$database>::new(pool, Rules::default())?;
+                let pooled = Router::new()
+                    .route("/pooled-first", post(in_tx))
+                    .route_layer(GuardLayer::transactional(guard.clone()).one_caller());
+                let fast: fn(Guard<counterfoil::$database>) -> _ = $fast;
+                let guard = fast(guard);
                 let first = Router::new()
                     .route("/first", post(in_tx))
                     .route("/replay", post(in_tx))
@@ -93,6 +99,7 @@ macro_rules! endpoints {
                     .route("/bare-select", post(select))
                     .route("/bare-insert", post(insert))
                     .merge(first)
+                    .merge(pooled)
                     .merge(leased)
                     .merge(remembered(
                         Router::new()
@@ -153,6 +160,7 @@ endpoints!(
     on_postgres,
     Postgres,
     PgPool,
+    Guard::back_to_back,
     "BEGIN",
     "SELECT amount FROM business WHERE id = $1",
     "INSERT INTO business (name, amount) VALUES ($1, $2)"
@@ -161,6 +169,7 @@ endpoints!(
     on_sqlite,
     Sqlite,
     SqlitePool,
+    |guard| guard,
     "BEGIN IMMEDIATE",
     "SELECT amount FROM business WHERE id = ?",
     "INSERT INTO business (name, amount) VALUES (?, ?)"
@@ -246,11 +255,12 @@ async fn sqlite(options: &Options) -> anyhow::Result<Report> {
 }
 
 async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
-    const ALL: [(&str, &str, bool); 9] = [
+    const ALL: [(&str, &str, bool); 10] = [
         ("bare_select", "/bare-select", false),
         ("replay", "/replay", true),
         ("bare_insert", "/bare-insert", false),
         ("first", "/first", false),
+        ("pooled_first", "/pooled-first", false),
         ("leased", "/leased", false),
         ("gated_replay", "/gated-replay", true),
         ("gated_first", "/gated-first", false),
@@ -263,6 +273,7 @@ async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
             options.only.is_empty() || options.only.iter().any(|only| only == name)
         })
         .filter(|(name, ..)| !name.starts_with("gated") || std::env::var_os(REDIS).is_some())
+        .filter(|(name, ..)| !name.starts_with("pooled") || options.store == Kind::Postgres)
         .collect();
     anyhow::ensure!(!ways.is_empty(), "--only takes names of endpoints");
     let time = Duration::from_secs(if options.quick { 1 } else { 4 });
@@ -305,6 +316,7 @@ async fn measure(options: &Options, served: &Served) -> anyhow::Result<Report> {
     for (ratio, name, bare) in [
         ("replay_ratio", "replay", "bare_select"),
         ("first_ratio", "first", "bare_insert"),
+        ("pooled_first_ratio", "pooled_first", "bare_insert"),
         ("leased_ratio", "leased", "bare_insert"),
     ] {
         if let (Some(guarded), Some(bare)) = (rps(name), rps(bare)) {

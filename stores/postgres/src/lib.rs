@@ -16,6 +16,7 @@ mod desk;
 mod enqueue;
 mod guard;
 mod handy;
+mod held;
 pub mod inbox;
 mod kept;
 mod migrate;

@@ -8,6 +8,8 @@
     reason = "this is test code: a surprise ends the test"
 )]
 
+#[path = "guard/back_to_back.rs"]
+mod back_to_back;
 #[path = "guard/begin.rs"]
 mod begin;
 
@@ -26,16 +28,19 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Transaction};
 counterfoil_testkit::guard_suite!(PostgresHarness);
 counterfoil_testkit::guard_tx_suite!(PostgresHarness);
 
+pub(crate) type PostgresHarness = Harness<false>;
+
 pub(crate) type Tx = Transaction<'static, Postgres>;
 
-pub(crate) struct PostgresHarness {
+/// With connections that go from one request straight to the next, or without.
+pub(crate) struct Harness<const BACK_TO_BACK: bool> {
     server: String,
     schema: String,
     /// The application's own connections.
     pub(crate) pool: PgPool,
 }
 
-impl PostgresHarness {
+impl<const BACK_TO_BACK: bool> Harness<BACK_TO_BACK> {
     /// A pool whose connections have these settings.
     pub(crate) fn pool(&self, size: u32, settings: &str) -> PgPool {
         let and = if self.server.contains('?') { '&' } else { '?' };
@@ -70,7 +75,7 @@ async fn on_server(server: &str, sql: String) {
 }
 
 #[async_trait]
-impl GuardHarness for PostgresHarness {
+impl<const BACK_TO_BACK: bool> GuardHarness for Harness<BACK_TO_BACK> {
     type Guard = PostgresGuard;
 
     async fn fresh() -> Option<Self> {
@@ -98,7 +103,11 @@ impl GuardHarness for PostgresHarness {
     }
 
     fn guard(&self) -> PostgresGuard {
-        PostgresGuard::new(self.pool.clone())
+        let guard = PostgresGuard::new(self.pool.clone());
+        match BACK_TO_BACK {
+            true => guard.back_to_back(),
+            false => guard,
+        }
     }
 
     async fn advance(&self, by: Duration) {
@@ -114,7 +123,7 @@ impl GuardHarness for PostgresHarness {
 }
 
 #[async_trait]
-impl TxHarness for PostgresHarness {
+impl<const BACK_TO_BACK: bool> TxHarness for Harness<BACK_TO_BACK> {
     type Tx = Tx;
 
     fn rival(&self) -> PostgresGuard {
@@ -124,7 +133,11 @@ impl TxHarness for PostgresHarness {
     async fn domain(&self, name: &str) -> PostgresGuard {
         let name = format!("{}.{name}", self.schema);
         self.run(PostgresGuard::print_table(&name).unwrap()).await;
-        PostgresGuard::table(self.pool.clone(), &name).unwrap()
+        let guard = PostgresGuard::table(self.pool.clone(), &name).unwrap();
+        match BACK_TO_BACK {
+            true => guard.back_to_back(),
+            false => guard,
+        }
     }
 
     async fn begin(&self, guard: &PostgresGuard, key: &Key, expect: Expect) -> Result<Option<Tx>> {

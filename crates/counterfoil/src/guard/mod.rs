@@ -267,6 +267,18 @@ impl<D: Database> Guard<D> {
     }
 }
 
+#[cfg(feature = "postgres")]
+impl Guard<crate::Postgres> {
+    /// Lets a connection that has committed a request begin the next one without the way through the
+    /// pool in between. What the pool was told to do there is left out: see
+    /// [`counterfoil_postgres::PostgresGuard::back_to_back`].
+    #[must_use]
+    pub fn back_to_back(mut self) -> Self {
+        self.records = self.records.back_to_back();
+        self
+    }
+}
+
 fn fingerprint<P: Serialize + ?Sized>(payload: &P) -> Result<Fingerprint, GuardError> {
     Fingerprint::of(payload).map_err(|e| GuardError::Json {
         what: "payload",

@@ -27,10 +27,13 @@ async fn standing(connection: &mut sqlx::PgConnection) -> (i64, String, bool) {
     .unwrap()
 }
 
-/// Outside a transaction each statement has a transaction id of its own.
 async fn is_clean(pool: &PgPool) {
-    let mut connection = pool.acquire().await.unwrap();
-    let (locks, name, _) = standing(&mut connection).await;
+    assert_is_clean(&mut pool.acquire().await.unwrap()).await;
+}
+
+/// Outside a transaction each statement has a transaction id of its own.
+pub(crate) async fn assert_is_clean(connection: &mut sqlx::PgConnection) {
+    let (locks, name, _) = standing(connection).await;
     assert_eq!(locks, 0);
     assert!(!name.starts_with("counterfoil:"), "{name}");
     let mut ids: Vec<i64> = Vec::new();
