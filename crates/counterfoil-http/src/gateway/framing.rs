@@ -101,8 +101,13 @@ impl Framing {
     }
 
     fn take_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let end = bytes.iter().position(|b| *b == b'\n');
+        let end = memchr::memchr(b'\n', bytes);
         let here = &bytes[..end.unwrap_or(bytes.len())];
+        // Most lines come whole: no copy is needed.
+        if let (Some(end), true, true) = (end, self.line.is_empty(), here.len() <= LINE) {
+            self.line_ended(here.strip_suffix(b"\r").unwrap_or(here));
+            return &bytes[end + 1..];
+        }
         let room = LINE.saturating_sub(self.line.len());
         self.line.extend_from_slice(&here[..here.len().min(room)]);
         let Some(end) = end else { return &[] };
@@ -129,7 +134,12 @@ impl Framing {
     }
 
     fn field(&mut self, line: &[u8]) {
-        let Some(colon) = line.iter().position(|b| *b == b':') else {
+        // Those that matter begin so.
+        let first = line.trim_ascii_start().first();
+        if !matches!(first, Some(b'c' | b'C' | b't' | b'T')) {
+            return;
+        }
+        let Some(colon) = memchr::memchr(b':', line) else {
             return;
         };
         let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
