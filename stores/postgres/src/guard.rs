@@ -203,8 +203,8 @@ impl PostgresGuard {
                 held.keep(tx);
                 Some(Ok(None))
             }
+            // Wherever it failed, the driver rolls back.
             Err(sqlx::Error::Database(e)) if !is_the_end(&*e) => {
-                held.keep(tx);
                 Some(Err(classify(sqlx::Error::Database(e))))
             }
             Err(error) => {
