@@ -29,6 +29,8 @@ fn by_code(code: &str, message: &str, error: sqlx::Error) -> StoreError {
         "25P02" => {
             StoreError::Doomed("an earlier statement failed and its error was swallowed".into())
         }
+        // no_active_sql_transaction, invalid_savepoint_specification
+        "25P01" | "3B001" => StoreError::Doomed("it was ended before its end".into()),
         // serialization_failure, deadlock_detected, lock_not_available
         "40001" | "40P01" | "55P03" => StoreError::Busy(error.into()),
         // read_only_sql_transaction, disk_full, out_of_memory

@@ -43,6 +43,16 @@ pub async fn once(tx: &mut Transaction<'_, Postgres>, scope: &str, key: &str) ->
     Ok(done.rows_affected() == 1)
 }
 
+/// Fails when the driver has rolled back by itself.
+pub(crate) fn is_open(tx: &Transaction<'_, Postgres>) -> Result<()> {
+    match tx.is_in_transaction() {
+        true => Ok(()),
+        false => Err(StoreError::Doomed(
+            "the driver has rolled it back: a savepoint was cut off while it began".into(),
+        )),
+    }
+}
+
 /// Makes sure that a commit will be one.
 ///
 /// After a failed statement whose error was swallowed, PostgreSQL turns COMMIT into ROLLBACK and
@@ -50,10 +60,7 @@ pub async fn once(tx: &mut Transaction<'_, Postgres>, scope: &str, key: &str) ->
 /// one before the commit is this. And when the caller of a transaction inside this one went away
 /// while that began, the driver has rolled this one back.
 pub async fn check_before_commit(tx: &mut Transaction<'_, Postgres>) -> Result<()> {
-    if !tx.is_in_transaction() {
-        let why = "the driver has rolled it back: a savepoint was cut off while it began";
-        return Err(StoreError::Doomed(why.into()));
-    }
+    is_open(tx)?;
     let (one,): (i32,) = sqlx::query_as("SELECT 1")
         .fetch_one(&mut **tx)
         .await

@@ -26,8 +26,9 @@ use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
 
 use crate::classify;
 use crate::clerk::Clerk;
+use crate::enqueue;
 use crate::handy::Handy;
-use crate::held::Held;
+use crate::held::{self, Held};
 use crate::together::{Claims, Ending, Endings};
 use crate::values::Values;
 
@@ -200,7 +201,10 @@ impl PostgresGuard {
         match begun {
             Ok(_) => Some(Ok(Some(tx))),
             Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some(NOT_FREE) => {
-                held.keep(tx);
+                match held.place() {
+                    Some(place) => held.keep(tx, place),
+                    None => drop(tokio::spawn(held::give_back(tx))),
+                }
                 Some(Ok(None))
             }
             // Wherever it failed, the driver rolls back.
@@ -231,8 +235,14 @@ impl PostgresGuard {
         mut tx: Transaction<'static, Postgres>,
         write: &Write,
     ) -> Result<bool> {
-        let held = self.held.as_ref().filter(|held| held.has_room());
-        let Some(sql) = self.sql.end_in_text(write, held.is_none()) else {
+        enqueue::is_open(&tx)?;
+        let place = self.held.as_ref().and_then(|held| held.place());
+        let Some(sql) = self.sql.end_in_text(write, place.is_some()) else {
+            // Without a transaction there is no savepoint, and the record would stay alone.
+            sqlx::raw_sql("RELEASE SAVEPOINT counterfoil")
+                .execute(&mut *tx)
+                .await
+                .map_err(classify)?;
             let finished = self.finish(&mut tx, write).await?;
             if finished {
                 tx.commit().await.map_err(classify)?;
@@ -244,8 +254,8 @@ impl PostgresGuard {
         // unless the connection stays here.
         match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await {
             Ok(_) => {
-                if let Some(held) = held {
-                    held.keep(tx);
+                if let (Some(held), Some(place)) = (&self.held, place) {
+                    held.keep(tx, place);
                 }
                 Ok(true)
             }
@@ -424,7 +434,10 @@ impl Records for PostgresGuard {
 impl Statements {
     /// The message that ends a transaction. `None` when the answer is better sent apart: as text it
     /// would be twice as long, and has to be read by the server's parser.
-    fn end_in_text(&self, write: &Write, chain: bool) -> Option<String> {
+    ///
+    /// It fails when the transaction is over already, and nothing is recorded then: without one
+    /// there is nothing to chain to, and no savepoint.
+    fn end_in_text(&self, write: &Write, stays: bool) -> Option<String> {
         let snapshot = columns::snapshot(write.snapshot.as_ref());
         let (_, headers, body) = &snapshot;
         let size = headers.as_ref().map_or(0, String::len) + body.map_or(0, <[u8]>::len);
@@ -439,7 +452,9 @@ impl Statements {
         Some(columns::filled(sql, |name, out| match name {
             "key" => out.push_str(&write.key.encoded()),
             "values" => out.push_str(&values.0),
-            _ => out.push_str(if chain { " AND CHAIN" } else { "" }),
+            "release" if stays => out.push_str("RELEASE SAVEPOINT counterfoil;\n"),
+            "chain" if !stays => out.push_str(" AND CHAIN"),
+            _ => {}
         }))
     }
 }

@@ -43,11 +43,10 @@ pub fn renamed(sql: &str, name: &str) -> String {
 pub fn filled(sql: &str, mut put: impl FnMut(&str, &mut String)) -> String {
     let mut out = String::with_capacity(2 * sql.len());
     let mut rest = sql;
-    while let Some((before, after)) = rest.split_once('{') {
+    while let Some((before, after)) = rest.split_once('{')
+        && let Some((name, behind)) = after.split_once('}')
+    {
         out.push_str(before);
-        let Some((name, behind)) = after.split_once('}') else {
-            break;
-        };
         put(name, &mut out);
         rest = behind;
     }
@@ -115,6 +114,7 @@ mod tests {
 
         assert_eq!(filled("{a}, {b}; {c}{a}", put), "{b}, 2; {b}");
         assert_eq!(filled("SELECT 1", put), "SELECT 1");
+        assert_eq!(filled("{b} {b", put), "2 {b");
     }
 
     #[test]

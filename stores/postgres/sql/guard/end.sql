@@ -1,3 +1,3 @@
 /* counterfoil key={key} */
-CALL counterfoil_guard_end({values});
+{release}CALL counterfoil_guard_end({values});
 COMMIT{chain}

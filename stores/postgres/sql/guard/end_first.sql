@@ -1,3 +1,3 @@
 /* counterfoil key={key} */
-CALL counterfoil_guard_done({values});
+{release}CALL counterfoil_guard_done({values});
 COMMIT{chain}

@@ -10,6 +10,7 @@ use counterfoil_testkit::gone::after_polls;
 use counterfoil_testkit::guard::fixture::{GuardFixture, finished, key};
 use counterfoil_testkit::guard::harness::TxHarness;
 use counterfoil_testkit::guard::run;
+use sqlx::Acquire as _;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
 use super::begin::assert_is_clean;
@@ -77,7 +78,8 @@ fn the_next_request_needs_no_pool_and_what_is_left_goes_back() {
         }
 
         // One in eight goes through the pool, and those that came too late.
-        let acquired = acquired.load(Ordering::SeqCst);
+        // What was opened anew is not counted there.
+        let acquired = acquired.load(Ordering::SeqCst) + usize::try_from(pool.size()).unwrap();
         assert!(acquired < 40, "{acquired}");
         all_are_back(&pool).await;
         for n in 0..40 {
@@ -146,6 +148,45 @@ fn a_key_that_is_not_free_leaves_the_connection_to_the_next() {
         }
 
         drop(holder);
+        all_are_back(&t.harness.pool).await;
+    });
+}
+
+/// The driver rolls everything back when a nested transaction cannot begin, and says nothing.
+#[test]
+fn a_transaction_that_is_over_is_not_recorded() {
+    run::<Straight, _, _>(async |t: T| {
+        for n in 0..20 {
+            let name = format!("k{n}");
+            let mut tx = begin(&t.guard, &name).await;
+            t.harness.insert(&mut tx, n).await.unwrap();
+            match n % 4 {
+                0 => {
+                    t.harness.swallow(&mut tx).await;
+                    assert!(tx.begin().await.is_err());
+                }
+                // Until it was cut off: the server may be quicker.
+                1 => while after_polls(1, tx.begin()).await.is_some() {},
+                2 => drop(sqlx::raw_sql("ROLLBACK").execute(&mut *tx).await.unwrap()),
+                _ => drop(
+                    sqlx::raw_sql("ROLLBACK; BEGIN")
+                        .execute(&mut *tx)
+                        .await
+                        .unwrap(),
+                ),
+            }
+            // Whether the end comes alone or with an answer that is sent apart.
+            let mut write = finished(&name, Expect::Absent);
+            if n >= 12 {
+                write.snapshot.as_mut().unwrap().body = Some("x".repeat(9_000).into());
+            }
+            let ended = t.guard.commit(tx, &write).await;
+
+            assert!(ended.is_err(), "{n}: {ended:?}");
+            assert!(t.guard.look(&key(&name).digest()).await.unwrap().is_none());
+        }
+
+        assert!(t.harness.rows().await.is_empty());
         all_are_back(&t.harness.pool).await;
     });
 }
