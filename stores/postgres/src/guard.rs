@@ -435,8 +435,8 @@ impl Statements {
     /// The message that ends a transaction. `None` when the answer is better sent apart: as text it
     /// would be twice as long, and has to be read by the server's parser.
     ///
-    /// It fails when the transaction is over already, and nothing is recorded then: without one
-    /// there is nothing to chain to, and no savepoint.
+    /// It fails when the transaction is over already, and nothing is recorded then: there is no
+    /// savepoint any more.
     fn end_in_text(&self, write: &Write, stays: bool) -> Option<String> {
         let snapshot = columns::snapshot(write.snapshot.as_ref());
         let (_, headers, body) = &snapshot;
@@ -452,7 +452,6 @@ impl Statements {
         Some(columns::filled(sql, |name, out| match name {
             "key" => out.push_str(&write.key.encoded()),
             "values" => out.push_str(&values.0),
-            "release" if stays => out.push_str("RELEASE SAVEPOINT counterfoil;\n"),
             "chain" if !stays => out.push_str(" AND CHAIN"),
             _ => {}
         }))

@@ -1,3 +1,4 @@
 /* counterfoil key={key} */
-{release}CALL counterfoil_guard_end({values});
+RELEASE SAVEPOINT counterfoil;
+CALL counterfoil_guard_end({values});
 COMMIT{chain}

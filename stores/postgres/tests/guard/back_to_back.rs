@@ -156,11 +156,12 @@ fn a_key_that_is_not_free_leaves_the_connection_to_the_next() {
 #[test]
 fn a_transaction_that_is_over_is_not_recorded() {
     run::<Straight, _, _>(async |t: T| {
-        for n in 0..20 {
+        // Each way with each turn, of which one in eight goes back to the pool.
+        for n in 0..72 {
             let name = format!("k{n}");
             let mut tx = begin(&t.guard, &name).await;
             t.harness.insert(&mut tx, n).await.unwrap();
-            match n % 4 {
+            match n / 9 % 4 {
                 0 => {
                     t.harness.swallow(&mut tx).await;
                     assert!(tx.begin().await.is_err());
@@ -177,7 +178,7 @@ fn a_transaction_that_is_over_is_not_recorded() {
             }
             // Whether the end comes alone or with an answer that is sent apart.
             let mut write = finished(&name, Expect::Absent);
-            if n >= 12 {
+            if n >= 36 {
                 write.snapshot.as_mut().unwrap().body = Some("x".repeat(9_000).into());
             }
             let ended = t.guard.commit(tx, &write).await;
