@@ -510,6 +510,73 @@ async fn an_insert_that_is_cut_off_leaves_the_transaction_whole_on_postgres() {
     }
 }
 
+/// Payments, business errors and broken ones in turns, and a repeat of each, from several callers.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_back_to_back_have_their_own_effect_and_no_other() {
+    use counterfoil::Postgres;
+    let Some(scratch) = Postgres::scratch().await else {
+        return;
+    };
+    let acquired = std::sync::Arc::new(AtomicUsize::new(0));
+    let counter = std::sync::Arc::clone(&acquired);
+    let pool = sqlx::postgres::PgPoolOptions::new()
+        .max_connections(8)
+        .before_acquire(move |_, _| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async { Ok(true) })
+        })
+        .connect_lazy_with(scratch.pool.connect_options().as_ref().clone());
+    let guard = Guard::<Postgres>::new(&pool, Rules::payments()).unwrap();
+    let guard = guard.back_to_back();
+    let callers: Vec<_> = (0..4)
+        .map(|caller| {
+            let guard = guard.clone();
+            tokio::spawn(async move {
+                for n in 0..30 {
+                    let key = key(&format!("{caller}-{n}"));
+                    let receipt = format!("receipt {n}");
+                    let (answer, expected) = match n % 3 {
+                        0 => (Ok(receipt.clone()), Outcome::Replayed(Ok(receipt.clone()))),
+                        1 => {
+                            let poor = "no money".to_owned();
+                            let expected = Outcome::Replayed(Err(poor.clone()));
+                            (Err(Failure::Business(poor)), expected)
+                        }
+                        _ => {
+                            let broken = Err(Failure::system("the disk is full"));
+                            (broken, Outcome::Executed(Ok(receipt.clone())))
+                        }
+                    };
+                    attempt(&guard, &key, n, answer).await;
+                    let again = attempt(&guard, &key, n, Ok(receipt)).await;
+                    assert_eq!(again, expected, "{caller}-{n}");
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+
+    assert_eq!(Postgres::paid(&scratch.pool).await, 4 * 20);
+    // What was opened anew is not counted there.
+    let through_the_pool =
+        || acquired.load(Ordering::SeqCst) + usize::try_from(pool.size()).unwrap();
+    let before = through_the_pool();
+    for n in 0..40 {
+        attempt(
+            &guard,
+            &key(&format!("one by one {n}")),
+            n,
+            Ok("paid".into()),
+        )
+        .await;
+    }
+    let ways = through_the_pool() - before;
+    assert!(ways < 40, "{ways}");
+}
+
 /// Not on MySQL: there a connection cannot be used any more when a statement that has parameters was
 /// cut off while it was prepared, whoever sent it.
 async fn an_insert_that_is_cut_off_leaves_the_transaction_whole<D: Shop>(scratch: Scratch<D>) {

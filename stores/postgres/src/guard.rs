@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 pub use counterfoil_core::guard::columns::GUARD_TABLE;
-use counterfoil_core::guard::columns::{self, SnapshotColumns, attempts, check_table};
+use counterfoil_core::guard::columns::{self, attempts, check_table};
 use counterfoil_core::guard::{
     Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
     Snapshot, State, Write,
@@ -26,18 +26,16 @@ use sqlx::{AssertSqlSafe, Postgres, Row, Transaction};
 
 use crate::classify;
 use crate::clerk::Clerk;
+use crate::ending::Ending;
 use crate::enqueue;
 use crate::handy::Handy;
 use crate::held::{self, Held};
-use crate::together::{Claims, Ending, Endings};
-use crate::values::Values;
+use crate::together::{self, Claims, Endings};
 
 /// What the procedures say when the key is not free.
 const NOT_FREE: &str = "CF001";
 /// Of the 63 bytes of a session's name, 12 say whose it is.
 const LONGEST_NAME: usize = 48;
-/// Answers up to this size are sent with the commit, in one message.
-const MOST_IN_TEXT: usize = 8 * 1024;
 
 /// Records in a table of a PostgreSQL database.
 #[derive(Clone)]
@@ -55,8 +53,7 @@ struct Statements {
     key: String,
     begin_first: String,
     begin_again: String,
-    end_first: String,
-    end: String,
+    ending: Ending,
     look: Arc<str>,
     insert: Arc<str>,
     swap: Arc<str>,
@@ -90,8 +87,10 @@ impl PostgresGuard {
             key: format!("{table}_pkey"),
             begin_first: renamed(include_str!("../sql/guard/begin_first.sql"), name),
             begin_again: renamed(include_str!("../sql/guard/begin_again.sql"), name),
-            end_first: renamed(include_str!("../sql/guard/end_first.sql"), name),
-            end: renamed(include_str!("../sql/guard/end.sql"), name),
+            ending: Ending {
+                first: renamed(include_str!("../sql/guard/end_first.sql"), name),
+                any: renamed(include_str!("../sql/guard/end.sql"), name),
+            },
             look: of(include_str!("../sql/guard/look.sql")),
             insert: of(include_str!("../sql/guard/insert.sql")),
             swap: of(include_str!("../sql/guard/swap.sql")),
@@ -237,7 +236,7 @@ impl PostgresGuard {
     ) -> Result<bool> {
         enqueue::is_open(&tx)?;
         let place = self.held.as_ref().and_then(|held| held.place());
-        let Some(sql) = self.sql.end_in_text(write, place.is_some()) else {
+        let Some(sql) = self.sql.ending.message(write, place.is_some()) else {
             // Without a transaction there is no savepoint, and the record would stay alone.
             sqlx::raw_sql("RELEASE SAVEPOINT counterfoil")
                 .execute(&mut *tx)
@@ -352,7 +351,7 @@ impl Records for PostgresGuard {
                 keep,
                 retry_in,
             } => {
-                let ending = Ending {
+                let ending = together::Ending {
                     digest: *digest,
                     fence,
                     state: *state,
@@ -429,79 +428,6 @@ impl Records for PostgresGuard {
             .map_err(classify)?;
         Ok(done.rows_affected())
     }
-}
-
-impl Statements {
-    /// The message that ends a transaction. `None` when the answer is better sent apart: as text it
-    /// would be twice as long, and has to be read by the server's parser.
-    ///
-    /// It fails when the transaction is over already, and nothing is recorded then: there is no
-    /// savepoint any more.
-    fn end_in_text(&self, write: &Write, stays: bool) -> Option<String> {
-        let snapshot = columns::snapshot(write.snapshot.as_ref());
-        let (_, headers, body) = &snapshot;
-        let size = headers.as_ref().map_or(0, String::len) + body.map_or(0, <[u8]>::len);
-        if size > MOST_IN_TEXT || write.lease.is_some() {
-            return None;
-        }
-        let (sql, values) = match values_of_first(write, &snapshot) {
-            Some(values) => (&self.end_first, values),
-            None => (&self.end, values_of_any(write, &snapshot)),
-        };
-        // A message ends at a NUL: keys have none, and JSON writes it in another way.
-        Some(columns::filled(sql, |name, out| match name {
-            "key" => out.push_str(&write.key.encoded()),
-            "values" => out.push_str(&values.0),
-            "chain" if !stays => out.push_str(" AND CHAIN"),
-            _ => {}
-        }))
-    }
-}
-
-/// The arguments of `counterfoil_guard_done`, for a request that is the first with its key and
-/// succeeds.
-fn values_of_first(write: &Write, snapshot: &SnapshotColumns<'_>) -> Option<Values> {
-    let (status, headers, Some(body)) = snapshot else {
-        return None;
-    };
-    let first = write.expect == Expect::Absent && write.attempt == 1;
-    if !first || write.state != State::Succeeded || write.retry_in.is_some() {
-        return None;
-    }
-    let key = &write.key;
-    let mut values = Values::default();
-    values.joined(&[key.digest().as_bytes(), write.fingerprint.as_bytes(), body]);
-    // Keys have no control characters, and JSON writes them in another way.
-    let headers = headers.as_deref().unwrap_or_default();
-    let words = [key.key(), key.scope(), key.business_type(), headers];
-    values.text(Some(&words.join("\u{1f}")));
-    values.number(Some(micros(write.keep)));
-    values.number(*status);
-    Some(values)
-}
-
-/// The arguments of `counterfoil_guard_end`.
-fn values_of_any(write: &Write, snapshot: &SnapshotColumns<'_>) -> Values {
-    let (status, headers, body) = snapshot;
-    let key = &write.key;
-    let mut values = Values::default();
-    values.bytes(Some(key.digest().as_bytes()));
-    values.number(match write.expect {
-        Expect::Absent => None,
-        Expect::Fence(fence) => Some(fence),
-    });
-    values.number(Some(micros(write.keep)));
-    values.number(write.retry_in.map(micros));
-    values.number(Some(attempts(write.attempt)));
-    values.number(*status);
-    values.text(Some(write.state.as_str()));
-    values.text(Some(key.scope()));
-    values.text(Some(key.business_type()));
-    values.text(Some(key.key()));
-    values.bytes(Some(write.fingerprint.as_bytes()));
-    values.text(headers.as_deref());
-    values.bytes(*body);
-    values
 }
 
 /// The server has ended the session: an administrator did, or it shuts down.

@@ -12,7 +12,7 @@ mod breakers;
 mod classify;
 mod clerk;
 mod desk;
-
+mod ending;
 mod enqueue;
 mod guard;
 mod handy;
