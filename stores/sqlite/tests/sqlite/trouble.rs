@@ -10,6 +10,7 @@ use counterfoil_testkit::fixture::{Fixture, QUEUE, Relay, messages, pairs};
 use counterfoil_testkit::gone::after_polls;
 use counterfoil_testkit::harness::Harness as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
+use sqlx::{Sqlite, Transaction};
 
 use super::harness::SqliteHarness;
 
@@ -293,7 +294,7 @@ async fn a_batch_that_is_cut_off_is_never_half_committed() {
         .execute(&t.harness.pool)
         .await
         .unwrap();
-    let (mut committed, mut doomed) = (0, 0);
+    let mut committed = 0;
     for polls in 1.. {
         let mut tx = t.harness.begin().await;
         let batch = messages("a", 20);
@@ -309,12 +310,7 @@ async fn a_batch_that_is_cut_off_is_never_half_committed() {
                 tx.commit().await.unwrap();
                 committed += 1;
             }
-            Err(StoreError::Doomed(_)) => {
-                let again = check_before_commit(&mut tx).await;
-                assert!(matches!(again, Err(StoreError::Doomed(_))));
-                tx.rollback().await.unwrap();
-                doomed += 1;
-            }
+            Err(StoreError::Doomed(_)) => tx.rollback().await.unwrap(),
             Err(other) => panic!("{other:?}"),
         }
         let pending = t.harness.desk().audit().await.unwrap().pending;
@@ -325,5 +321,45 @@ async fn a_batch_that_is_cut_off_is_never_half_committed() {
             break;
         }
     }
-    assert!(doomed > 0, "no batch was cut off");
+}
+
+#[tokio::test]
+async fn a_batch_that_is_cut_off_at_any_row_dooms_its_transaction() {
+    let t = fixture().await;
+    let batch = messages("a", 20);
+    for row in 1..=batch.len() {
+        let mut tx = t.harness.begin().await;
+        enqueue_up_to(row, &mut tx, &batch).await;
+
+        for _ in 0..2 {
+            let asked = check_before_commit(&mut tx).await;
+            assert!(matches!(asked, Err(StoreError::Doomed(_))), "at row {row}");
+        }
+        let more = enqueue(&mut tx, &messages("b", 1)).await;
+        assert!(matches!(more, Err(StoreError::Doomed(_))), "at row {row}");
+        tx.rollback().await.unwrap();
+    }
+    assert_eq!(t.harness.desk().audit().await.unwrap().pending, 0);
+}
+
+/// A caller that goes away while this row of its batch is written.
+async fn enqueue_up_to(row: usize, tx: &mut Transaction<'_, Sqlite>, batch: &[Message]) {
+    let (reached, at_the_row) = tokio::sync::oneshot::channel();
+    let (here, gone) = std::sync::mpsc::channel::<()>();
+    let (mut reached, mut rows) = (Some(reached), 0);
+    tx.lock_handle().await.unwrap().set_update_hook(move |_| {
+        rows += 1;
+        if rows == row
+            && let Some(reached) = reached.take()
+        {
+            reached.send(()).unwrap();
+            gone.recv().unwrap_err();
+        }
+    });
+    tokio::select! {
+        told = at_the_row => told.unwrap(),
+        done = enqueue(tx, batch) => panic!("was not cut off: {done:?}"),
+    }
+    drop(here);
+    tx.lock_handle().await.unwrap().remove_update_hook();
 }
