@@ -456,6 +456,9 @@ pub(crate) enum Guard {
         key: String,
         #[command(flatten)]
         which: Which,
+        /// Also while somebody works on it: the next one runs beside it
+        #[arg(long)]
+        force: bool,
     },
     /// Settle an uncertain request by hand, after finding out whether it took effect
     #[command(
@@ -471,14 +474,17 @@ pub(crate) enum Guard {
         /// It took effect: repeats get this answer
         #[arg(long, group = "verdict")]
         happened: bool,
+        /// It was refused by the business: repeats get this answer
+        #[arg(long, group = "verdict")]
+        failed: bool,
         /// It did not take effect and will not: the next one with its key runs
         #[arg(long, group = "verdict")]
         did_not_happen: bool,
-        /// The HTTP status of the answer
-        #[arg(long, value_name = "CODE", default_value_t = 200, requires = "happened", value_parser = clap::value_parser!(u16).range(200..=599))]
-        status: u16,
+        /// The HTTP status of the answer [default: 200; 422 with --failed]
+        #[arg(long, value_name = "CODE", conflicts_with = "did_not_happen", value_parser = clap::value_parser!(u16).range(200..=599))]
+        status: Option<u16>,
         /// The answer's body [default: the repeat is told that the answer was not kept]
-        #[arg(long, value_name = "TEXT", requires = "happened")]
+        #[arg(long, value_name = "TEXT", conflicts_with = "did_not_happen")]
         body: Option<String>,
         /// The body's kind
         #[arg(

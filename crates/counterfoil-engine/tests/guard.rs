@@ -1,4 +1,5 @@
-//! Claims whose answer does not come, or comes to nobody.
+//! Claims whose answer does not come, or comes to nobody; and what is done about requests that are
+//! stuck or over.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,14 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use counterfoil_core::BoxError;
 use counterfoil_core::StoreError;
 use counterfoil_core::guard::{
-    Change, Digest, Fingerprint, Found, GuardStats, Key, RecordFilter, Records, Rules, Write,
+    Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
+    Rules, Snapshot, State, Verdict, Write,
 };
 use counterfoil_core::store::Result;
+use counterfoil_engine::guard::reconcile::{Reconcile, Reconciler, Round};
 use counterfoil_engine::guard::{Entered, Warden};
 use counterfoil_testkit::gone::after_polls;
-use counterfoil_testkit::memory::MemoryGuard;
+use counterfoil_testkit::memory::{Clock, MemoryGuard};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -53,8 +58,14 @@ impl Records for Slow {
         fence
     }
 
-    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
-        self.records.change(digest, fence, change).await
+    async fn change_if(
+        &self,
+        digest: &Digest,
+        fence: i64,
+        seen: Option<DateTime<Utc>>,
+        change: &Change,
+    ) -> Result<bool> {
+        self.records.change_if(digest, fence, seen, change).await
     }
 
     async fn forget(&self, digest: &Digest) -> Result<bool> {
@@ -65,8 +76,8 @@ impl Records for Slow {
         self.records.list(filter).await
     }
 
-    async fn stuck(&self, idle: Duration, limit: u32) -> Result<Vec<Found>> {
-        self.records.stuck(idle, limit).await
+    async fn stuck(&self, idle: Duration, after: Option<&Found>, limit: u32) -> Result<Vec<Found>> {
+        self.records.stuck(idle, after, limit).await
     }
 
     async fn stats(&self) -> Result<Vec<GuardStats>> {
@@ -139,4 +150,107 @@ async fn a_caller_that_goes_away_while_it_claims_leaves_no_claim_behind() {
             }
         }
     }
+}
+
+/// A request that nobody has settled, or one that is over.
+async fn kept(records: &MemoryGuard, business_type: &str, name: &str, state: State) {
+    let write = Write {
+        key: Key::new("alice", business_type, name).unwrap(),
+        fingerprint: ASKED,
+        state,
+        attempt: 1,
+        lease: None,
+        keep: Duration::from_secs(60),
+        retry_in: None,
+        snapshot: None,
+        expect: Expect::Absent,
+    };
+    records.put(&write).await.unwrap().unwrap();
+}
+
+/// Says what the key says, in one way or another.
+struct ByKey;
+
+#[async_trait]
+impl Reconciler for ByKey {
+    async fn did_it_happen(&self, record: &Record) -> Result<Verdict, BoxError> {
+        match record.key.key() {
+            "happened" => Ok(Verdict::Happened(Snapshot::default())),
+            "did not" => Ok(Verdict::DidNotHappen),
+            "error" => Err("nobody answers".into()),
+            "silence" => std::future::pending().await,
+            "panic" => panic!("as the test wants"),
+            _ => Ok(Verdict::Unknown),
+        }
+    }
+}
+
+async fn round(records: &MemoryGuard) -> Round {
+    Reconcile::new(Arc::new(records.clone()), Rules::default())
+        .check("pay", Rules::default(), Arc::new(ByKey))
+        .round()
+        .await
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_fails_or_says_nothing_is_no_other_records_harm() {
+    let records = MemoryGuard::with_clock(Clock::frozen());
+    for name in [
+        "panic", "silence", "error", "unknown", "happened", "did not",
+    ] {
+        kept(&records, "pay", name, State::Uncertain).await;
+    }
+    records.clock().advance(Duration::from_secs(600));
+
+    let round = round(&records).await;
+
+    let expected = Round {
+        settled: 1,
+        released: 1,
+        left: 4,
+        alarming: 6,
+    };
+    assert_eq!(round, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_that_nobody_can_settle_do_not_hide_one_that_somebody_can() {
+    let records = MemoryGuard::with_clock(Clock::frozen());
+    for n in 0..250 {
+        kept(&records, "unchecked", &n.to_string(), State::Uncertain).await;
+        kept(&records, "pay", &n.to_string(), State::Uncertain).await;
+    }
+    records.clock().advance(Duration::from_secs(1));
+    kept(&records, "pay", "happened", State::Uncertain).await;
+    records.clock().advance(Duration::from_secs(600));
+
+    let round = round(&records).await;
+
+    assert_eq!((round.settled, round.alarming), (1, 501));
+}
+
+/// Where nobody runs a reconciler.
+#[tokio::test(start_paused = true)]
+async fn the_guard_itself_purges_now_and_then() {
+    let records = MemoryGuard::with_clock(Clock::frozen());
+    let warden = Warden::new(Arc::new(records.clone()), Rules::default());
+    for n in 0..2_500 {
+        kept(&records, "pay", &n.to_string(), State::Succeeded).await;
+    }
+    kept(&records, "pay", "open", State::Uncertain).await;
+    records.clock().advance(Duration::from_secs(61));
+    let count = async || -> u64 {
+        let stats = records.stats().await.unwrap();
+        stats.iter().map(|s| s.succeeded + s.uncertain).sum()
+    };
+
+    warden.enter_leased(&key(), &ASKED).await.unwrap();
+    settle().await;
+    assert_eq!(count().await, 2_501 + 1, "it is not yet time");
+    tokio::time::advance(Duration::from_secs(600)).await;
+    warden.enter_leased(&key(), &ASKED).await.unwrap();
+    settle().await;
+
+    assert_eq!(count().await, 1 + 1);
 }

@@ -34,6 +34,7 @@ use axum::routing::{MethodRouter, post};
 use axum::{Json, Router};
 use counterfoil_core::StoreError;
 use counterfoil_core::guard::{Consumed, Token, Tokens};
+use counterfoil_engine::guard::in_time;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::Serialize;
@@ -134,7 +135,7 @@ impl TokenLayer {
 
     async fn issue(&self, parts: &Parts) -> Result<Response, Problem> {
         let owner = (self.owner)(parts).ok_or_else(owner_unknown)?;
-        let token = match self.tokens.issue(&owner, self.ttl).await {
+        let token = match in_time(self.tokens.issue(&owner, self.ttl)).await {
             Ok(token) => token,
             // A name that cannot be stored is nobody's.
             Err(StoreError::Message(_)) => return Err(owner_unknown()),
@@ -169,7 +170,7 @@ impl TokenLayer {
         let Some(token) = only(&parts.headers, &self.header) else {
             return Err(self.refused());
         };
-        match self.tokens.consume(&token, &owner).await {
+        match in_time(self.tokens.consume(&token, &owner)).await {
             Ok(Consumed::Won) => {
                 count("used");
                 Ok(())

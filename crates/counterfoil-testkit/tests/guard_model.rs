@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use counterfoil_core::guard::{
-    Change, Decision, Digest, Expect, Fingerprint, Key, Mode, Records, Rules, Snapshot, State,
-    Write, decide,
+    Change, Decision, Digest, Expect, Fingerprint, Found, Key, Mode, Records, Rules, Snapshot,
+    State, Write, decide,
 };
 use counterfoil_testkit::memory::{Clock, MemoryGuard};
 use proptest::prelude::*;
@@ -141,6 +141,8 @@ struct World {
     actors: Vec<Actor>,
     /// Every number that was ever given out.
     given: Vec<(usize, i64)>,
+    /// What somebody has found stuck, and not yet settled.
+    found: Vec<Option<Found>>,
     runs: HashMap<&'static str, u32>,
 }
 
@@ -153,7 +155,7 @@ fn digest(n: usize) -> Digest {
 }
 
 fn asked(payload: u8) -> Fingerprint {
-    Fingerprint([payload; 32])
+    Fingerprint([payload + 1; 32])
 }
 
 fn span(by: Duration) -> TimeDelta {
@@ -177,6 +179,7 @@ impl World {
             truth: vec![Truth::default(); KEYS],
             actors: vec![Actor::default(); ACTORS],
             given: Vec::new(),
+            found: vec![None; KEYS],
             runs: HashMap::new(),
         }
     }
@@ -414,25 +417,39 @@ impl World {
         }
     }
 
-    /// As the reconciler does: it finds what is stuck, asks the world, and settles by number.
+    /// As the reconciler does: it finds what is stuck, asks the world, and settles; between two of
+    /// these steps anything may happen.
     async fn reconcile(&mut self, n: usize, happened: bool) {
-        let stuck = self.guard.stuck(Duration::ZERO, 10).await.unwrap();
+        if let Some(found) = self.found[n].take() {
+            self.settle(n, &found, happened).await;
+        }
+        let stuck = self.guard.stuck(Duration::ZERO, None, 10).await.unwrap();
         let now = self.now();
-        let found = stuck.iter().find(|f| f.record.key == key(n));
+        self.found[n] = stuck.into_iter().find(|f| f.record.key == key(n));
         let lost = self.truth[n].open.is_some() && !self.truth[n].alive(now);
         assert_eq!(
-            found.is_some(),
+            self.found[n].is_some(),
             lost,
             "what is stuck is found, and nothing else"
         );
-        let Some(found) = found else { return };
-        let fence = found.record.fence;
+    }
+
+    async fn settle(&mut self, n: usize, found: &Found, happened: bool) {
+        let now = self.guard.look(&digest(n)).await.unwrap();
+        let as_it_was = now.is_some_and(|now| now.record == found.record);
         let verdict = if happened {
             end(State::Succeeded, false)
         } else {
             Change::Release
         };
-        assert!(self.change(n, fence, &verdict).await);
+
+        let done = self.guard.settle(found, &verdict).await.unwrap();
+
+        assert_eq!(done, as_it_was, "what has changed is not settled");
+        if !done {
+            return;
+        }
+        assert!(!self.truth[n].alive(self.now()), "a live owner was settled");
         if happened {
             self.ended(n, State::Succeeded);
         } else {

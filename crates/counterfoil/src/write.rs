@@ -48,55 +48,36 @@ where
     for<'c> &'c mut <D::Sqlx as sqlx::Database>::Connection: Executor<'c, Database = D::Sqlx>,
     <D::Sqlx as sqlx::Database>::Arguments: IntoArguments<D::Sqlx>,
 {
-    let classify = |e| Error::Store(D::classify(e));
-    let changed = update.execute(&mut **tx).await.map_err(classify)?;
-    if D::rows(&changed) > 0 {
+    if changes::<D>(tx, update).await? {
         return Ok(Applied::Now);
     }
-    let found = already.fetch_optional(&mut **tx).await.map_err(classify)?;
-    Ok(match found {
-        Some(_) => Applied::Already,
-        None => Applied::Refused,
-    })
+    before::<D>(tx, already).await
 }
 
-/// Updates a row that has a version: `UPDATE … SET …, version = 8 WHERE id = ? AND version = 7`.
+/// Updates a row that has a version: `UPDATE … SET name = ?, version = 8 WHERE id = ? AND version = 7`.
 ///
-/// When nothing was changed, `current` reads the version that is there (`SELECT version …`): at or
-/// above `new` it was done before; below, or without a row, it cannot be done.
+/// When nothing was changed, somebody has changed the row: this write in an earlier try, or another
+/// one. `same` tells which: a SELECT that finds the row if it is as this write leaves it (`SELECT 1 …
+/// WHERE id = ? AND version = 8 AND name = ?`). The version alone does not tell, unless only one
+/// writer counts it up: an event that carries its version may ask for `version >= 8`.
 pub async fn update_version<D>(
     tx: &mut Transaction<'_, D::Sqlx>,
     update: Query<'_, D>,
-    new: i64,
-    current: Query<'_, D>,
+    same: Query<'_, D>,
 ) -> Result<Applied, Error>
 where
     D: Database,
     for<'c> &'c mut <D::Sqlx as sqlx::Database>::Connection: Executor<'c, Database = D::Sqlx>,
     <D::Sqlx as sqlx::Database>::Arguments: IntoArguments<D::Sqlx>,
-    i64: for<'r> sqlx::Decode<'r, D::Sqlx> + sqlx::Type<D::Sqlx>,
-    usize: sqlx::ColumnIndex<<D::Sqlx as sqlx::Database>::Row>,
 {
-    use sqlx::Row as _;
-    let classify = |e| Error::Store(D::classify(e));
-    let changed = update.execute(&mut **tx).await.map_err(classify)?;
-    if D::rows(&changed) > 0 {
-        return Ok(Applied::Now);
-    }
-    let Some(row) = current.fetch_optional(&mut **tx).await.map_err(classify)? else {
-        return Ok(Applied::Refused);
-    };
-    let there: i64 = row.try_get(0).map_err(classify)?;
-    Ok(if there >= new {
-        Applied::Already
-    } else {
-        Applied::Refused
-    })
+    update_if::<D>(tx, update, same).await
 }
 
 /// Updates, or inserts when there is no row. The update has a condition, so that an older write
-/// does not replace a newer one (`UPDATE settings SET …, version = 9 WHERE id = ? AND version < 9`);
-/// when it does not hold, the answer is [`Applied::Already`].
+/// does not replace a newer one (`UPDATE settings SET …, version = 9 WHERE id = ? AND version < 9`).
+///
+/// When neither took effect, `same` tells whether this was written before (`SELECT 1 FROM settings
+/// WHERE id = ? AND version = 9`); otherwise something newer is there, and it is refused.
 ///
 /// Two statements and not one, because databases do not agree on how many rows a statement that
 /// does both has changed.
@@ -104,20 +85,17 @@ pub async fn upsert<D>(
     tx: &mut Transaction<'_, D::Sqlx>,
     update: Query<'_, D>,
     insert: Query<'_, D>,
+    same: Query<'_, D>,
 ) -> Result<Applied, Error>
 where
     D: Database,
     for<'c> &'c mut <D::Sqlx as sqlx::Database>::Connection: Executor<'c, Database = D::Sqlx>,
     <D::Sqlx as sqlx::Database>::Arguments: IntoArguments<D::Sqlx>,
 {
-    let changed = update
-        .execute(&mut **tx)
-        .await
-        .map_err(|e| Error::Store(D::classify(e)))?;
-    if D::rows(&changed) > 0 || crate::insert_once::<D>(tx, insert).await?.is_first() {
+    if changes::<D>(tx, update).await? {
         return Ok(Applied::Now);
     }
-    Ok(Applied::Already)
+    insert_or_duplicate::<D>(tx, insert, same).await
 }
 
 /// Inserts behind a savepoint. When a unique constraint refuses it, `same` tells whether what is
@@ -135,11 +113,31 @@ where
     if crate::insert_once::<D>(tx, insert).await?.is_first() {
         return Ok(Applied::Now);
     }
-    let found = same
-        .fetch_optional(&mut **tx)
-        .await
-        .map_err(|e| Error::Store(D::classify(e)))?;
-    Ok(match found {
+    before::<D>(tx, same).await
+}
+
+async fn changes<D>(tx: &mut Transaction<'_, D::Sqlx>, update: Query<'_, D>) -> Result<bool, Error>
+where
+    D: Database,
+    for<'c> &'c mut <D::Sqlx as sqlx::Database>::Connection: Executor<'c, Database = D::Sqlx>,
+    <D::Sqlx as sqlx::Database>::Arguments: IntoArguments<D::Sqlx>,
+{
+    let changed = update.execute(&mut **tx).await;
+    Ok(D::rows(&changed.map_err(|e| Error::Store(D::classify(e)))?) > 0)
+}
+
+/// Nothing has changed: because it was done before, or because it cannot be done.
+async fn before<D>(
+    tx: &mut Transaction<'_, D::Sqlx>,
+    already: Query<'_, D>,
+) -> Result<Applied, Error>
+where
+    D: Database,
+    for<'c> &'c mut <D::Sqlx as sqlx::Database>::Connection: Executor<'c, Database = D::Sqlx>,
+    <D::Sqlx as sqlx::Database>::Arguments: IntoArguments<D::Sqlx>,
+{
+    let found = already.fetch_optional(&mut **tx).await;
+    Ok(match found.map_err(|e| Error::Store(D::classify(e)))? {
         Some(_) => Applied::Already,
         None => Applied::Refused,
     })

@@ -131,8 +131,10 @@ macro_rules! shop {
                 let never = || sqlx::query("SELECT 1 FROM stock WHERE sku = 99");
                 let raise =
                     || sqlx::query("UPDATE stock SET version = 8 WHERE sku = 1 AND version = 7");
-                let version = || sqlx::query("SELECT version FROM stock WHERE sku = 1");
-                let gone = || sqlx::query("SELECT version FROM stock WHERE sku = 99");
+                let rival =
+                    || sqlx::query("SELECT 1 FROM stock WHERE sku = 1 AND version = 8 AND qty = 7");
+                let mine =
+                    || sqlx::query("SELECT 1 FROM stock WHERE sku = 1 AND version = 8 AND qty = 2");
                 let insert =
                     || sqlx::query("INSERT INTO stock (sku, qty, version) VALUES (2, 1, 1)");
                 let same = || sqlx::query("SELECT 1 FROM stock WHERE sku = 2 AND qty = 1");
@@ -143,22 +145,17 @@ macro_rules! shop {
                 let third =
                     || sqlx::query("INSERT INTO stock (sku, qty, version) VALUES (3, 0, 9)");
 
+                let ninth = || sqlx::query("SELECT 1 FROM stock WHERE sku = 1 AND version = 9");
+                let eighth = || sqlx::query("SELECT 1 FROM stock WHERE sku = 1 AND version = 8");
+
                 let answers = [
                     update_if::<Self>(tx, take(), taken()).await.unwrap(),
                     update_if::<Self>(tx, take(), taken()).await.unwrap(),
                     update_if::<Self>(tx, take(), never()).await.unwrap(),
-                    update_version::<Self>(tx, raise(), 8, version())
-                        .await
-                        .unwrap(),
-                    update_version::<Self>(tx, raise(), 8, version())
-                        .await
-                        .unwrap(),
-                    update_version::<Self>(tx, raise(), 9, version())
-                        .await
-                        .unwrap(),
-                    update_version::<Self>(tx, raise(), 8, gone())
-                        .await
-                        .unwrap(),
+                    update_version::<Self>(tx, raise(), mine()).await.unwrap(),
+                    update_version::<Self>(tx, raise(), mine()).await.unwrap(),
+                    update_version::<Self>(tx, raise(), rival()).await.unwrap(),
+                    update_version::<Self>(tx, raise(), never()).await.unwrap(),
                     insert_or_duplicate::<Self>(tx, insert(), same())
                         .await
                         .unwrap(),
@@ -168,16 +165,19 @@ macro_rules! shop {
                     insert_or_duplicate::<Self>(tx, insert(), never())
                         .await
                         .unwrap(),
-                    upsert::<Self>(tx, newer(), first()).await.unwrap(),
-                    upsert::<Self>(tx, newer(), first()).await.unwrap(),
-                    upsert::<Self>(tx, newer(), third()).await.unwrap(),
+                    upsert::<Self>(tx, newer(), first(), ninth()).await.unwrap(),
+                    upsert::<Self>(tx, newer(), first(), ninth()).await.unwrap(),
+                    upsert::<Self>(tx, newer(), first(), eighth())
+                        .await
+                        .unwrap(),
+                    upsert::<Self>(tx, newer(), third(), never()).await.unwrap(),
                 ];
                 use Applied::{Already, Now, Refused};
                 assert_eq!(
                     answers,
                     [
                         Now, Already, Refused, Now, Already, Refused, Refused, Now, Already,
-                        Refused, Now, Already, Now
+                        Refused, Now, Already, Refused, Now
                     ]
                 );
             }

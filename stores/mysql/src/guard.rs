@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 pub use counterfoil_core::guard::columns::GUARD_TABLE;
 use counterfoil_core::guard::columns::{self, attempts, renamed};
 use counterfoil_core::guard::{
@@ -258,7 +259,13 @@ impl Records for MysqlGuard {
         }
     }
 
-    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
+    async fn change_if(
+        &self,
+        digest: &Digest,
+        fence: i64,
+        seen: Option<DateTime<Utc>>,
+        change: &Change,
+    ) -> Result<bool> {
         let query = match change {
             Change::Heartbeat { lease } => statement(&self.sql.heartbeat).bind(micros(*lease)),
             Change::End {
@@ -279,7 +286,10 @@ impl Records for MysqlGuard {
             Change::Doubt => statement(&self.sql.doubt),
             Change::Release => statement(&self.sql.release),
         };
-        let query = query.bind(digest.as_bytes()).bind(fence);
+        let query = query
+            .bind(digest.as_bytes())
+            .bind(fence)
+            .bind(seen.map(|at| at.timestamp_micros()));
         let done = Session::write(&self.pool, query).await?;
         Ok(done.rows_affected() == 1)
     }
@@ -305,8 +315,13 @@ impl Records for MysqlGuard {
         rows.iter().map(found).collect()
     }
 
-    async fn stuck(&self, idle: Duration, limit: u32) -> Result<Vec<Found>> {
-        let query = statement(&self.sql.stuck).bind(micros(idle)).bind(limit);
+    async fn stuck(&self, idle: Duration, after: Option<&Found>, limit: u32) -> Result<Vec<Found>> {
+        let last = after.map(|f| f.record.key.digest());
+        let query = statement(&self.sql.stuck)
+            .bind(micros(idle))
+            .bind(after.map_or(0, |f| f.record.updated_at.timestamp_micros()))
+            .bind(last.as_ref().map_or(&[][..], Digest::as_bytes))
+            .bind(limit);
         let rows = Session::read(&self.pool, query).await?;
         rows.iter().map(found).collect()
     }

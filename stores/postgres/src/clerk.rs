@@ -4,12 +4,14 @@
 //! A job that comes while others are being done goes with all that wait into the next statement,
 //! and so into one commit; a job that comes alone is done at once. Each caller gets the answer to
 //! its own job. When the server refuses a statement, its jobs are done one by one, so that one bad
-//! job is no other's harm.
+//! job is no other's harm. A connection on which the server says nothing is given up in time, and
+//! no more jobs wait than memory bears.
 //! # When the caller goes away
 //! Its job is done all the same.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::store::{Result, StoreError};
@@ -19,6 +21,10 @@ use tokio::sync::oneshot;
 const MOST: usize = 64;
 /// So many statements at one time.
 const HANDS: usize = 1;
+/// So many may wait. Callers give up long before their turn comes behind so many.
+const WAITING: usize = 16_384;
+/// How long one statement may take. A dead connection may say nothing for ever.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What a clerk does.
 #[async_trait]
@@ -65,6 +71,9 @@ impl<W: Work> Clerk<W> {
         let (answer, answered) = oneshot::channel();
         let hand = {
             let mut counter = self.counter();
+            if counter.waiting.len() >= WAITING {
+                return Err(StoreError::Unreachable("too many wait for it".into()));
+            }
             counter.waiting.push_back(Order { job, answer });
             let free = counter.busy < HANDS;
             counter.busy += usize::from(free);
@@ -95,7 +104,7 @@ impl<W: Work> Clerk<W> {
     }
 
     async fn each(&self, jobs: &[W::Job]) -> Vec<Result<W::Answer>> {
-        match self.work.all(jobs).await {
+        match self.in_time(jobs).await {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             Err(error) if jobs.len() == 1 => vec![Err(error)],
             Err(error @ StoreError::Unreachable(_)) => {
@@ -106,11 +115,18 @@ impl<W: Work> Clerk<W> {
             Err(_) => {
                 let mut answers = Vec::with_capacity(jobs.len());
                 for job in jobs {
-                    let alone = self.work.all(std::slice::from_ref(job)).await;
+                    let alone = self.in_time(std::slice::from_ref(job)).await;
                     answers.push(alone.and_then(|mut one| one.pop().ok_or_else(no_answer)));
                 }
                 answers
             }
+        }
+    }
+
+    async fn in_time(&self, jobs: &[W::Job]) -> Result<Vec<W::Answer>> {
+        match tokio::time::timeout(PATIENCE, self.work.all(jobs)).await {
+            Ok(said) => said,
+            Err(late) => Err(StoreError::Unreachable(late.into())),
         }
     }
 
@@ -160,7 +176,6 @@ fn no_answer() -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
     use tokio::sync::Semaphore;
 
     /// Doubles numbers, as often as it is let; refuses statements with a 13 in them.
@@ -241,6 +256,42 @@ mod tests {
         assert!(matches!(answers[2], Err(StoreError::Unreachable(_))));
         assert!(matches!(answers[4], Err(StoreError::Unreachable(_))));
         assert_eq!(statements.len(), 2);
+    }
+
+    /// The server says nothing to the first, and everything to those behind it.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_holds_nobody_up_for_ever() {
+        let clerk = Clerk::new(Doubles {
+            leave: Semaphore::new(0),
+            statements: Mutex::default(),
+        });
+
+        let silent = clerk.ask(1).await;
+        clerk.work.leave.add_permits(1);
+        let next = clerk.ask(2).await;
+
+        assert!(matches!(silent, Err(StoreError::Unreachable(_))));
+        assert_eq!(next.unwrap(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn not_more_wait_than_memory_bears() {
+        let clerk = Clerk::new(Doubles {
+            leave: Semaphore::new(0),
+            statements: Mutex::default(),
+        });
+        let mut asked = tokio::task::JoinSet::new();
+        for job in 0..=u32::try_from(WAITING).unwrap() + 1 {
+            let clerk = Arc::clone(&clerk);
+            asked.spawn(async move { clerk.ask(job + 100).await.is_ok() });
+        }
+        tokio::task::yield_now().await;
+        clerk.work.leave.add_permits(1_000_000);
+
+        let done = asked.join_all().await;
+
+        assert!(done.contains(&false) && done.contains(&true));
+        assert_eq!(clerk.counter().waiting.len(), 0);
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 pub use counterfoil_core::guard::columns::GUARD_TABLE;
 use counterfoil_core::guard::columns::{self, attempts, check_table};
 use counterfoil_core::guard::{
@@ -342,7 +343,13 @@ impl Records for PostgresGuard {
         Ok(fence)
     }
 
-    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
+    async fn change_if(
+        &self,
+        digest: &Digest,
+        fence: i64,
+        seen: Option<DateTime<Utc>>,
+        change: &Change,
+    ) -> Result<bool> {
         let (statement, lease) = match change {
             Change::Heartbeat { lease } => (&self.sql.heartbeat, Some(*lease)),
             Change::End {
@@ -358,6 +365,7 @@ impl Records for PostgresGuard {
                     snapshot: snapshot.clone(),
                     keep: *keep,
                     retry_in: *retry_in,
+                    seen,
                 };
                 return self.endings.ask(ending).await;
             }
@@ -370,7 +378,8 @@ impl Records for PostgresGuard {
         let query = match lease {
             Some(lease) => query.bind(micros(lease)),
             None => query,
-        };
+        }
+        .bind(seen);
         let mut lent = self.handy.lend().await?;
         let done = query.execute(lent.connection()).await.map_err(classify)?;
         lent.keep();
@@ -399,10 +408,13 @@ impl Records for PostgresGuard {
         rows.iter().map(found).collect()
     }
 
-    async fn stuck(&self, idle: Duration, limit: u32) -> Result<Vec<Found>> {
+    async fn stuck(&self, idle: Duration, after: Option<&Found>, limit: u32) -> Result<Vec<Found>> {
+        let last = after.map(|f| f.record.key.digest());
         let rows = sqlx::query(AssertSqlSafe(Arc::clone(&self.sql.stuck)))
             .bind(micros(idle))
             .bind(i64::from(limit))
+            .bind(after.map(|f| f.record.updated_at))
+            .bind(last.as_ref().map(Digest::as_bytes))
             .fetch_all(&self.pool)
             .await
             .map_err(classify)?;

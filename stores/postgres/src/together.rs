@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use counterfoil_core::guard::columns::{attempts, snapshot};
 use counterfoil_core::guard::{Digest, Snapshot, State, Write};
 use counterfoil_core::span::micros;
@@ -82,6 +83,8 @@ pub(crate) struct Ending {
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) keep: Duration,
     pub(crate) retry_in: Option<Duration>,
+    /// When it was last changed, if that matters.
+    pub(crate) seen: Option<DateTime<Utc>>,
 }
 
 /// Ends claims. The answers say whether they were still held.
@@ -119,7 +122,8 @@ impl Work for Endings {
                     .iter()
                     .map(|e| e.retry_in.map(micros))
                     .collect::<Vec<_>>(),
-            );
+            )
+            .bind(endings.iter().map(|e| e.seen).collect::<Vec<_>>());
         let mut lent = self.handy.lend().await?;
         let ended = query.fetch_all(lent.connection()).await.map_err(classify)?;
         lent.keep();

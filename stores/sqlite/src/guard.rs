@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 pub use counterfoil_core::guard::columns::GUARD_TABLE;
 use counterfoil_core::guard::columns::{self, renamed};
 use counterfoil_core::guard::{
@@ -226,7 +227,13 @@ impl Records for SqliteGuard {
         fence.map_err(classify)
     }
 
-    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
+    async fn change_if(
+        &self,
+        digest: &Digest,
+        fence: i64,
+        seen: Option<DateTime<Utc>>,
+        change: &Change,
+    ) -> Result<bool> {
         let sql = match change {
             Change::Heartbeat { .. } => &self.sql.heartbeat,
             Change::End { .. } => &self.sql.end,
@@ -253,6 +260,7 @@ impl Records for SqliteGuard {
             }
             Change::Doubt | Change::Release => query,
         };
+        let query = query.bind(seen.map(|at| at.timestamp_millis()));
         let done = query.execute(&self.pool).await.map_err(classify)?;
         Ok(done.rows_affected() == 1)
     }
@@ -279,10 +287,13 @@ impl Records for SqliteGuard {
         rows.iter().map(found).collect()
     }
 
-    async fn stuck(&self, idle: Duration, limit: u32) -> Result<Vec<Found>> {
+    async fn stuck(&self, idle: Duration, after: Option<&Found>, limit: u32) -> Result<Vec<Found>> {
+        let last = after.map(|f| f.record.key.digest());
         let rows = statement(&self.sql.stuck)
             .bind(millis(idle))
             .bind(limit)
+            .bind(after.map(|f| f.record.updated_at.timestamp_millis()))
+            .bind(last.as_ref().map(Digest::as_bytes))
             .fetch_all(&self.pool)
             .await
             .map_err(classify)?;

@@ -252,7 +252,10 @@ async fn a_business_that_commits_behind_our_back_leaves_uncertainty() {
             .unwrap()
             .is_none()
     );
-    assert_eq!(guard.stuck(Duration::ZERO, 10).await.unwrap().len(), 1);
+    assert_eq!(
+        guard.stuck(Duration::ZERO, None, 10).await.unwrap().len(),
+        1
+    );
     let settled = guard.change(&digest, found.record.fence, &Change::Release);
     assert!(settled.await.unwrap());
 }

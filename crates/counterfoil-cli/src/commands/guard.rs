@@ -35,9 +35,15 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
             let records = outbox.records(which.table.as_deref())?;
             show(&one(&*records, &key, &which).await?, output.json)
         }
-        What::Forget { key, which } => {
+        What::Forget { key, which, force } => {
             let records = outbox.records(which.table.as_deref())?;
             let found = one(&*records, &key, &which).await?;
+            if found.state() == State::Processing && !force {
+                return Err(Failure::failed(
+                    "somebody still works on this request: the next one would run beside it. Wait until it is over, \
+                     or say --force",
+                ));
+            }
             records.forget(&found.record.key.digest()).await?;
             print::line(&format!(
                 "Forgotten: the next request with the key {} runs.",
@@ -48,6 +54,7 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
             key,
             which,
             happened,
+            failed,
             status,
             body,
             content_type,
@@ -57,7 +64,9 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
             let records = outbox.records(which.table.as_deref())?;
             let found = one(&*records, &key, &which).await?;
             let verdict = if happened {
-                Verdict::Happened(answer(status, body, &content_type))
+                Verdict::Happened(answer(status.unwrap_or(200), body, &content_type))
+            } else if failed {
+                Verdict::Failed(answer(status.unwrap_or(422), body, &content_type))
             } else {
                 Verdict::DidNotHappen
             };
@@ -253,7 +262,7 @@ async fn settle(records: &dyn Records, found: &Found, verdict: Verdict, keep: Du
         print::line(done)
     } else {
         Err(Failure::failed(
-            "somebody else has settled this request meanwhile",
+            "something has happened to this request meanwhile: look at it again",
         ))
     }
 }

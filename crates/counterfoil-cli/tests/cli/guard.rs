@@ -122,6 +122,7 @@ fn an_uncertain_request_is_settled_by_hand(home: &Home) {
         &[
             write("alice", "lost", State::Uncertain, None),
             write("alice", "gone", State::Uncertain, None),
+            write("alice", "refused", State::Uncertain, None),
             write(
                 "alice",
                 "busy",
@@ -143,11 +144,28 @@ fn an_uncertain_request_is_settled_by_hand(home: &Home) {
     let busy = home.refused(&["guard", "reconcile", "busy", "--did-not-happen"], 1);
     let again = home.refused(&["guard", "reconcile", "lost", "--did-not-happen"], 1);
     home.refused(&["guard", "reconcile", "lost"], 2);
+    home.ok(&[
+        "guard",
+        "reconcile",
+        "refused",
+        "--failed",
+        "--body",
+        "\"no funds\"",
+    ]);
+    let beside = home.refused(&["guard", "forget", "busy"], 1);
+    home.ok(&["guard", "forget", "busy", "--force"]);
 
     assert!(settled.contains("Settled"), "{settled}");
     assert!(released.contains("Released"), "{released}");
     assert!(busy.contains("still works"), "{busy}");
     assert!(again.contains("is succeeded"), "{again}");
+    assert!(beside.contains("--force"), "{beside}");
+    home.refused(&["guard", "show", "busy"], 3);
+    let shown = home.json(&["guard", "show", "refused"]);
+    assert_eq!(
+        (&shown["state"], &shown["status"]),
+        (&"failed".into(), &422.into())
+    );
     let shown = home.json(&["guard", "show", "lost"]);
     assert_eq!(shown["state"], "succeeded");
     assert_eq!(shown["body"], "{\"receipt\": 7}");

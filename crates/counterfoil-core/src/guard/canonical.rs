@@ -5,13 +5,16 @@
 //! twice in one object is refused, because two readers may see two different things in it. So is a
 //! text that is nested deeper than serde_json reads.
 //!
-//! Numbers keep the digits with which serde_json reads them: `1` and `1.0` stay different.
+//! Different numbers stay different, however many digits they have. A fraction has one spelling
+//! (`1.50` is `1.5`, `1e2` is `100.0`) if a double holds it exactly as it is written; otherwise it
+//! keeps its own. `1` and `1.0` stay different.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// A text that has no canonical form.
 #[derive(Debug, thiserror::Error)]
@@ -26,45 +29,120 @@ pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<String, CanonicalError> {
 
 /// The canonical text of a JSON text, without the top-level fields that are named here.
 pub fn text_of(json: &[u8], ignored: &[String]) -> Result<String, CanonicalError> {
-    let mut value: Value = serde_json::from_slice(json).map_err(CanonicalError)?;
+    let numbers = Cell::new(json);
+    let mut from = serde_json::Deserializer::from_slice(json);
+    let mut value = Reader(&numbers)
+        .deserialize(&mut from)
+        .and_then(|value| from.end().map(|()| value))
+        .map_err(CanonicalError)?;
     if let Value::Object(fields) = &mut value {
         fields.retain(|name, _| !ignored.contains(name));
     }
-    serde_json::to_string(&value).map_err(CanonicalError)
+    let mut text = String::with_capacity(json.len());
+    value.write(&mut text).map_err(CanonicalError)?;
+    Ok(text)
 }
 
 /// A JSON value whose fields are in order and unique.
 enum Value {
-    Null,
-    Bool(bool),
-    Number(serde_json::Number),
+    /// As it is written: a number, `true`, `false` or `null`.
+    Plain(String),
     String(String),
     Array(Vec<Value>),
     Object(BTreeMap<String, Value>),
 }
 
-impl Serialize for Value {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+impl Value {
+    fn write(&self, to: &mut String) -> serde_json::Result<()> {
         match self {
-            Value::Null => to.serialize_unit(),
-            Value::Bool(v) => to.serialize_bool(*v),
-            Value::Number(v) => v.serialize(to),
-            Value::String(v) => to.serialize_str(v),
-            Value::Array(v) => v.serialize(to),
-            Value::Object(v) => v.serialize(to),
+            Value::Plain(text) => to.push_str(text),
+            Value::String(text) => to.push_str(&serde_json::to_string(text)?),
+            Value::Array(items) => {
+                let mut before = '[';
+                for item in items {
+                    to.push(std::mem::replace(&mut before, ','));
+                    item.write(to)?;
+                }
+                to.push_str(if items.is_empty() { "[]" } else { "]" });
+            }
+            Value::Object(fields) => {
+                let mut before = '{';
+                for (name, value) in fields {
+                    to.push(std::mem::replace(&mut before, ','));
+                    to.push_str(&serde_json::to_string(name)?);
+                    to.push(':');
+                    value.write(to)?;
+                }
+                to.push_str(if fields.is_empty() { "{}" } else { "}" });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a value. What it is told of a number may be rounded, so it goes through the text next to
+/// the parser, number by number.
+#[derive(Clone, Copy)]
+struct Reader<'a, 'j>(&'a Cell<&'j [u8]>);
+
+impl Reader<'_, '_> {
+    /// The next number of the text, in its one spelling.
+    fn number(self) -> Value {
+        let (number, rest) = next_number(self.0.get());
+        self.0.set(rest);
+        let number = String::from_utf8_lossy(number);
+        Value::Plain(spelled(&number).unwrap_or_else(|| number.into_owned()))
+    }
+}
+
+/// The first number of a text that is JSON, and what comes behind it.
+fn next_number(json: &[u8]) -> (&[u8], &[u8]) {
+    let mut at = 0;
+    while let Some(byte) = json.get(at) {
+        match byte {
+            b'"' => {
+                at += 1;
+                while json.get(at).is_some_and(|b| *b != b'"') {
+                    at += if json[at] == b'\\' { 2 } else { 1 };
+                }
+                at += 1;
+            }
+            b'-' | b'0'..=b'9' => {
+                let digits = json[at..].iter();
+                let end = digits
+                    .take_while(|b| matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'))
+                    .count();
+                return json[at..].split_at(end);
+            }
+            _ => at += 1,
         }
     }
+    (b"", b"")
 }
 
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Reader)
+/// A fraction as a double spells it, if that is the same number: up to 15 digits always are, unless
+/// it is too small for a double.
+fn spelled(number: &str) -> Option<String> {
+    let (mantissa, _) = number.split_once(['e', 'E']).unwrap_or((number, ""));
+    if mantissa.len() == number.len() && !number.contains('.') {
+        return None;
+    }
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    let zero = !mantissa.bytes().any(|b| matches!(b, b'1'..=b'9'));
+    let value: f64 = number.parse().ok()?;
+    let held = digits <= 15 && (zero || value.is_normal());
+    held.then(|| serde_json::to_string(&value).ok()).flatten()
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
     }
 }
 
-struct Reader;
-
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for Reader<'_, '_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,38 +150,32 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+        Ok(Value::Plain("null".into()))
     }
 
     fn visit_bool<E: de::Error>(self, v: bool) -> Result<Value, E> {
-        Ok(Value::Bool(v))
+        Ok(Value::Plain(v.to_string()))
     }
 
-    fn visit_i64<E: de::Error>(self, v: i64) -> Result<Value, E> {
-        Ok(Value::Number(v.into()))
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Value, E> {
+        Ok(self.number())
     }
 
-    fn visit_u64<E: de::Error>(self, v: u64) -> Result<Value, E> {
-        Ok(Value::Number(v.into()))
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Value, E> {
+        Ok(self.number())
     }
 
-    fn visit_f64<E: de::Error>(self, v: f64) -> Result<Value, E> {
-        serde_json::Number::from_f64(v)
-            .map(Value::Number)
-            .ok_or_else(|| E::custom("a number that JSON cannot hold"))
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Value, E> {
+        Ok(self.number())
     }
 
     fn visit_str<E: de::Error>(self, v: &str) -> Result<Value, E> {
         Ok(Value::String(v.to_owned()))
     }
 
-    fn visit_string<E: de::Error>(self, v: String) -> Result<Value, E> {
-        Ok(Value::String(v))
-    }
-
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = from.next_element()? {
+        while let Some(item) = from.next_element_seed(self)? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -111,7 +183,8 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
         let mut fields = BTreeMap::new();
-        while let Some((name, value)) = from.next_entry::<String, Value>()? {
+        while let Some(name) = from.next_key::<String>()? {
+            let value = from.next_value_seed(self)?;
             if fields.contains_key(&name) {
                 return Err(de::Error::custom(format_args!(
                     "the field {name:?} occurs twice"
@@ -168,7 +241,47 @@ mod tests {
         assert!(text_of(b"", &[]).is_err());
     }
 
+    #[test]
+    fn different_numbers_stay_different() {
+        let apart = [
+            ("18446744073709551616", "18446744073709551617"),
+            ("-9223372036854775809", "-9223372036854775810"),
+            ("0.10000000000000000001", "0.10000000000000000002"),
+            ("1e-400", "0.0"),
+            ("2.5e-324", "4.9e-324"),
+            ("1", "1.0"),
+            ("0.0", "-0.0"),
+        ];
+        for (one, other) in apart {
+            assert_ne!(canonical(one).unwrap(), canonical(other).unwrap());
+        }
+    }
+
+    #[test]
+    fn one_fraction_has_one_spelling() {
+        for (one, other) in [("1.5", "1.50"), ("1e2", "100.0"), ("0.0", "0e7")] {
+            assert_eq!(canonical(one), canonical(other));
+        }
+    }
+
+    #[test]
+    fn numbers_are_told_from_what_looks_like_them() {
+        let text = r#"{"7":"8 \\\" 9","a":[-1,{"b":20.5e1,"c":"\\"}],"d":"","e":3}"#;
+
+        assert_eq!(
+            canonical(text).unwrap(),
+            text.replace("20.5e1", "205.0").as_str()
+        );
+    }
+
     proptest! {
+        /// Of integers the text is the number.
+        #[test]
+        fn integers_of_any_length_keep_their_digits(number in "-?[1-9][0-9]{0,60}", other in "[1-9][0-9]{0,60}") {
+            let text = format!("[{other}, {number} , \"{other}\"]");
+            prop_assert_eq!(canonical(&text), Ok(format!("[{other},{number},\"{other}\"]")));
+        }
+
         #[test]
         fn the_canonical_text_is_its_own_canonical_text(text in "[\\[\\]{}:,\"a-c0-9 .eE+-]{0,60}") {
             if let Ok(once) = canonical(&text) {

@@ -45,7 +45,8 @@ pub fn decide(found: Option<&Found>, fingerprint: &Fingerprint, rules: &Rules) -
     if found.expired() {
         return instead(1);
     }
-    if record.fingerprint != *fingerprint {
+    // Whose fingerprint is not known may be this one: it must not run again, in any mode.
+    if record.fingerprint != *fingerprint && record.fingerprint != Fingerprint::UNKNOWN {
         return match rules.mode {
             Mode::Strict => Decision::Conflict,
             Mode::Overwrite => instead(1),
@@ -144,6 +145,21 @@ mod tests {
                 Decision::Conflict
             );
             assert_eq!(decide(Some(&found(state)), &OTHER, &over), run(1));
+        }
+    }
+
+    /// A claim that was committed without its end: it may have been this request.
+    #[test]
+    fn a_claim_without_a_fingerprint_is_in_doubt_for_every_payload() {
+        let mut found = found(State::Processing);
+        found.record.fingerprint = Fingerprint::UNKNOWN;
+        found.record.lease_until = Some(found.now);
+
+        for rules in [Rules::default(), Rules::default().overwrite()] {
+            for fingerprint in [FIRST, OTHER] {
+                let decision = decide(Some(&found), &fingerprint, &rules);
+                assert_eq!(decision, Decision::Uncertain);
+            }
         }
     }
 

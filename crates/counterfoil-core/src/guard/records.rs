@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::fingerprint::Fingerprint;
@@ -133,9 +134,28 @@ pub trait Records: Send + Sync + 'static {
     /// than every earlier one of this key; `None` when something else was there.
     async fn put(&self, write: &Write) -> Result<Option<i64>>;
 
-    /// Changes the record with this fencing number, if it is processing or uncertain. Answers
-    /// whether it was there.
-    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool>;
+    /// Changes the record with this fencing number, if it is processing or uncertain; and, where a
+    /// time is given, only if it was last changed then. Answers whether it was there.
+    async fn change_if(
+        &self,
+        digest: &Digest,
+        fence: i64,
+        seen: Option<DateTime<Utc>>,
+        change: &Change,
+    ) -> Result<bool>;
+
+    /// Changes a record as its owner.
+    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
+        self.change_if(digest, fence, None, change).await
+    }
+
+    /// Changes a record as somebody else, if nothing has happened to it since it was found: an owner
+    /// that was believed dead may have come back.
+    async fn settle(&self, found: &Found, change: &Change) -> Result<bool> {
+        let (record, seen) = (&found.record, Some(found.record.updated_at));
+        let digest = record.key.digest();
+        self.change_if(&digest, record.fence, seen, change).await
+    }
 
     /// Removes a record, whatever its state. Answers whether it was there.
     async fn forget(&self, digest: &Digest) -> Result<bool>;
@@ -144,8 +164,8 @@ pub trait Records: Send + Sync + 'static {
     async fn list(&self, filter: &RecordFilter) -> Result<Vec<Found>>;
 
     /// Records that are uncertain, or whose lease is over, and to which nothing has happened for
-    /// so long; the oldest first.
-    async fn stuck(&self, idle: Duration, limit: u32) -> Result<Vec<Found>>;
+    /// so long; the oldest first. A list that is longer goes on after its last record.
+    async fn stuck(&self, idle: Duration, after: Option<&Found>, limit: u32) -> Result<Vec<Found>>;
 
     /// Figures of every business type.
     async fn stats(&self) -> Result<Vec<GuardStats>>;

@@ -73,10 +73,11 @@ impl Storm {
         let requests = std::mem::take(&mut self.requests);
         let repeats = std::mem::take(&mut self.repeats);
         self.begun = now;
+        let rate = f64::from(repeats) / f64::from(requests.max(1));
         if requests < ENOUGH {
-            return None;
+            // Too few to learn from; and too few to be a storm.
+            return std::mem::take(&mut self.raging).then_some(Weather::Calm { rate });
         }
-        let rate = f64::from(repeats) / f64::from(requests);
         let usual = *self.usual.get_or_insert(rate);
         let high = rate >= LOWEST && rate >= usual * RISE;
         if !high {

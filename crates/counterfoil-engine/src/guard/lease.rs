@@ -16,9 +16,13 @@ use counterfoil_core::guard::{
 };
 use counterfoil_core::store::{Result, StoreError};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::flight::Seat;
 use super::{Claim, Entered, Entry, Warden, alert, in_time};
+
+/// No heart beats faster.
+const SHORTEST_BEAT: Duration = Duration::from_millis(1);
 
 /// How a run came to its end.
 #[derive(Debug)]
@@ -194,9 +198,10 @@ impl Warden {
         let digest = key.digest();
         let heart = tokio::spawn(beat(
             Arc::clone(self.records()),
-            digest,
+            key.clone(),
             fence,
             self.the_rules().lease,
+            self.the_rules().alert_age,
         ));
         Lease {
             claim: Some(Held {
@@ -215,11 +220,17 @@ impl Warden {
 }
 
 /// Renews the lease until it is told otherwise or the claim is gone.
-async fn beat(records: Arc<dyn Records>, digest: Digest, fence: i64, lease: Duration) {
-    let mut ticks = tokio::time::interval(lease / 3);
+async fn beat(records: Arc<dyn Records>, key: Key, fence: i64, lease: Duration, alert: Duration) {
+    let digest = key.digest();
+    let begun = Instant::now();
+    let mut overdue = None;
+    let mut ticks = tokio::time::interval((lease / 3).max(SHORTEST_BEAT));
     ticks.tick().await;
     loop {
         ticks.tick().await;
+        if begun.elapsed() >= alert && overdue.is_none() {
+            overdue = Some(Overdue::new(&key, begun.elapsed()));
+        }
         match in_time(records.change(&digest, fence, &Change::Heartbeat { lease })).await {
             Ok(true) => {}
             Ok(false) => {
@@ -230,6 +241,30 @@ async fn beat(records: Arc<dyn Records>, digest: Digest, fence: i64, lease: Dura
                 tracing::warn!(error = error.one_line(), %digest, "cannot renew a lease of the guard");
             }
         }
+    }
+}
+
+/// A request that is at work for longer than the alert age, until it is over.
+struct Overdue(metrics::Gauge);
+
+impl Overdue {
+    fn new(key: &Key, running: Duration) -> Self {
+        tracing::warn!(
+            business_type = key.business_type(),
+            key = key.encoded(),
+            running_seconds = running.as_secs(),
+            "a request is still at work: repeats are told that it is in progress"
+        );
+        let business_type = key.business_type().to_owned();
+        let gauge = metrics::gauge!("counterfoil_guard_overdue", "business_type" => business_type);
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for Overdue {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
     }
 }
 

@@ -17,12 +17,14 @@
 //! | [`flight`] | duplicates in one process wait for the first, before they take a connection |
 //! | [`lease`] | the leased mode: claim, heartbeat, end |
 //! | [`reconcile`] | what is uncertain is settled, what is over is purged |
+//! | `tidy` | the guard itself purges now and then |
 
 pub mod alert;
 pub mod flight;
 mod habit;
 pub mod lease;
 pub mod reconcile;
+mod tidy;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +40,7 @@ use crate::pipeline::meter;
 use alert::Watch;
 use flight::{Boarding, Flights, Seat};
 use habit::Habit;
+use tidy::Tidy;
 
 /// The first pause between two looks at a record that another process works on.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -126,6 +129,7 @@ pub struct Warden {
     flights: Flights,
     habit: Habit,
     watch: Watch,
+    tidy: Tidy,
     gate: Option<Arc<dyn Gate>>,
     destination: Option<Arc<str>>,
 }
@@ -148,6 +152,7 @@ impl Warden {
             flights: Flights::default(),
             habit: Habit::default(),
             watch: Watch::default(),
+            tidy: Tidy::new(),
             gate: None,
             destination: None,
         }
@@ -212,6 +217,7 @@ impl Warden {
         .increment(1);
         if let Ok(entered) = &entered {
             self.watch.saw(key.business_type(), entered.is_repeat());
+            self.tidy.now_and_then(&self.records);
         }
         entered
     }

@@ -2,28 +2,39 @@
 //!
 //! # Promise
 //! A record is settled only by what a check of the real world says, and only if nobody else has
-//! touched it since it was read. A check that fails, or cannot say, changes nothing. Records that
-//! are not over are never purged.
+//! touched it since it was read. A check that fails, panics, takes too long or cannot say changes
+//! nothing, and is no other record's harm: each round goes through all that are stuck, several at a
+//! time. Records that are not over are never purged.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::BoxError;
 use counterfoil_core::guard::{Change, Found, Record, Records, Rules, State, Verdict};
 use counterfoil_core::store::Result;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::task::JoinHandle;
 
-/// Records looked at in one go.
+/// Records read in one go.
 const AT_ONCE: u32 = 100;
+/// Checks at one time.
+const CHECKS: usize = 16;
+/// How long a check may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Records that are told one by one in the log of a round: the figure tells of all.
+const TOLD: u32 = 100;
 /// Records purged in one statement.
 const PURGED_AT_ONCE: u32 = 1_000;
 
 /// Finds out whether a request took effect.
 #[async_trait]
 pub trait Reconciler: Send + Sync + 'static {
-    /// Did it happen? An error counts as [`Verdict::Unknown`].
+    /// Did it happen? An error counts as [`Verdict::Unknown`], and so does no answer for a minute.
+    /// Several are asked at one time.
     async fn did_it_happen(&self, record: &Record) -> Result<Verdict, BoxError>;
 }
 
@@ -46,6 +57,25 @@ pub struct Reconcile {
     records: Arc<dyn Records>,
     checks: HashMap<String, (Arc<dyn Reconciler>, Rules)>,
     rules: Rules,
+    stuck: Arc<Stuck>,
+}
+
+/// What the last round has found. The figure is the sum over all tables that are looked after.
+#[derive(Default)]
+struct Stuck(AtomicU32);
+
+impl Stuck {
+    fn tell(&self, now: u32) {
+        let before = self.0.swap(now, Ordering::Relaxed);
+        let more = f64::from(now) - f64::from(before);
+        metrics::gauge!("counterfoil_guard_stuck").increment(more);
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        self.tell(0);
+    }
 }
 
 impl Reconcile {
@@ -55,6 +85,7 @@ impl Reconcile {
             records,
             checks: HashMap::new(),
             rules,
+            stuck: Arc::default(),
         }
     }
 
@@ -80,21 +111,41 @@ impl Reconcile {
             .flat_map(|r| [r.alert_age, r.reconcile_age]);
         let youngest = ages.min().unwrap_or(self.rules.alert_age);
         let mut round = Round::default();
-        for found in self.records.stuck(youngest, AT_ONCE).await? {
-            self.settle(&found, &mut round).await?;
+        let mut last = None;
+        loop {
+            let page = self.records.stuck(youngest, last.as_ref(), AT_ONCE).await?;
+            for found in &page {
+                self.alert(found, &mut round);
+            }
+            let settling: Vec<_> = page.iter().map(|found| self.settle(found)).collect();
+            let mut settled = futures_util::stream::iter(settling).buffer_unordered(CHECKS);
+            while let Some(one) = settled.next().await {
+                round = round.with(one?);
+            }
+            drop(settled);
+            last = page.last().cloned();
+            if last.is_none() || page.len() < AT_ONCE as usize {
+                break;
+            }
         }
-        metrics::gauge!("counterfoil_guard_stuck").set(f64::from(round.alarming));
+        self.stuck.tell(round.alarming);
         Ok(round)
     }
 
-    async fn settle(&self, found: &Found, round: &mut Round) -> Result<()> {
-        let record = &found.record;
-        let (check, rules) = match self.checks.get(record.key.business_type()) {
-            Some((check, rules)) => (Some(check), rules),
+    fn rules_of(&self, record: &Record) -> (Option<&dyn Reconciler>, &Rules) {
+        match self.checks.get(record.key.business_type()) {
+            Some((check, rules)) => (Some(&**check), rules),
             None => (None, &self.rules),
-        };
-        if found.idle() >= rules.alert_age {
-            round.alarming += 1;
+        }
+    }
+
+    fn alert(&self, found: &Found, round: &mut Round) {
+        let record = &found.record;
+        if found.idle() < self.rules_of(record).1.alert_age {
+            return;
+        }
+        round.alarming += 1;
+        if round.alarming <= TOLD {
             tracing::warn!(
                 business_type = record.key.business_type(),
                 key = record.key.encoded(),
@@ -102,35 +153,20 @@ impl Reconcile {
                 "a request is stuck: nobody knows whether it took effect"
             );
         }
-        let Some(check) = check.filter(|_| found.idle() >= rules.reconcile_age) else {
-            round.left += 1;
-            return Ok(());
-        };
-        let verdict = check.did_it_happen(record).await.unwrap_or_else(|error| {
-            tracing::warn!(
-                error,
-                key = record.key.encoded(),
-                "cannot find out whether a request took effect"
-            );
-            Verdict::Unknown
-        });
-        self.apply(found, verdict, rules, round).await
     }
 
-    async fn apply(
-        &self,
-        found: &Found,
-        verdict: Verdict,
-        rules: &Rules,
-        round: &mut Round,
-    ) -> Result<()> {
-        let changed = apply(&*self.records, found, verdict.clone(), rules.keep).await?;
-        match verdict {
-            Verdict::Happened(_) | Verdict::Failed(_) if changed => round.settled += 1,
-            Verdict::DidNotHappen if changed => round.released += 1,
-            _ => round.left += 1,
-        }
-        Ok(())
+    async fn settle(&self, found: &Found) -> Result<Settled> {
+        let (check, rules) = self.rules_of(&found.record);
+        let Some(check) = check.filter(|_| found.idle() >= rules.reconcile_age) else {
+            return Ok(Settled::Left);
+        };
+        let verdict = ask(check, &found.record).await;
+        let as_what = match &verdict {
+            Verdict::DidNotHappen => Settled::Released,
+            _ => Settled::Ended,
+        };
+        let changed = apply(&*self.records, found, verdict, rules.keep).await?;
+        Ok(if changed { as_what } else { Settled::Left })
     }
 
     /// Runs for ever: a round and a purge at every interval.
@@ -140,10 +176,11 @@ impl Reconcile {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                if let Err(error) = self.round().await {
+                let (round, purged) = tokio::join!(self.round(), purge(&*self.records));
+                if let Err(error) = round {
                     tracing::warn!(error = error.one_line(), "cannot look for stuck requests");
                 }
-                if let Err(error) = purge(&*self.records).await {
+                if let Err(error) = purged {
                     tracing::warn!(
                         error = error.one_line(),
                         "cannot purge records of the guard"
@@ -152,6 +189,41 @@ impl Reconcile {
             }
         })
     }
+}
+
+/// What became of one record.
+#[derive(Clone, Copy)]
+enum Settled {
+    Ended,
+    Released,
+    Left,
+}
+
+impl Round {
+    fn with(mut self, settled: Settled) -> Self {
+        *match settled {
+            Settled::Ended => &mut self.settled,
+            Settled::Released => &mut self.released,
+            Settled::Left => &mut self.left,
+        } += 1;
+        self
+    }
+}
+
+async fn ask(check: &dyn Reconciler, record: &Record) -> Verdict {
+    let asked = AssertUnwindSafe(check.did_it_happen(record)).catch_unwind();
+    let error: BoxError = match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(Ok(Ok(verdict))) => return verdict,
+        Ok(Ok(Err(error))) => error,
+        Ok(Err(_)) => "the check has panicked".into(),
+        Err(late) => late.into(),
+    };
+    tracing::warn!(
+        error,
+        key = record.key.encoded(),
+        "cannot find out whether a request took effect"
+    );
+    Verdict::Unknown
 }
 
 /// Settles one record as somebody has found out, if nobody else has touched it since. Answers
@@ -174,10 +246,7 @@ pub async fn apply(
         Verdict::DidNotHappen => Change::Release,
         Verdict::Unknown => return Ok(false),
     };
-    let record = &found.record;
-    records
-        .change(&record.key.digest(), record.fence, &change)
-        .await
+    records.settle(found, &change).await
 }
 
 /// Removes all that is over and expired, in small batches.

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use counterfoil_core::guard::{
     Change, Digest, Found, GuardStats, RecordFilter, Records, State, Write,
 };
@@ -188,11 +189,17 @@ impl Records for ReplayCache {
         put
     }
 
-    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
+    async fn change_if(
+        &self,
+        digest: &Digest,
+        fence: i64,
+        seen: Option<DateTime<Utc>>,
+        change: &Change,
+    ) -> Result<bool> {
         if !matches!(change, Change::Heartbeat { .. }) {
             self.remove(digest);
         }
-        self.records.change(digest, fence, change).await
+        self.records.change_if(digest, fence, seen, change).await
     }
 
     async fn forget(&self, digest: &Digest) -> Result<bool> {
@@ -206,8 +213,8 @@ impl Records for ReplayCache {
         self.records.list(filter).await
     }
 
-    async fn stuck(&self, idle: Duration, limit: u32) -> Result<Vec<Found>> {
-        self.records.stuck(idle, limit).await
+    async fn stuck(&self, idle: Duration, after: Option<&Found>, limit: u32) -> Result<Vec<Found>> {
+        self.records.stuck(idle, after, limit).await
     }
 
     async fn stats(&self) -> Result<Vec<GuardStats>> {

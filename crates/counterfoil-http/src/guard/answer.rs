@@ -53,15 +53,16 @@ pub(super) fn judge(response: &Response, policy: &Policy, effects: Effects) -> R
     if policy.final_errors.contains(&status) {
         return Recording::Failed;
     }
-    if status.is_server_error() {
+    let taken_back = effects == Effects::RolledBack;
+    if policy.harmless.contains(&status) || policy.is_refusal(status, taken_back) {
+        return Recording::Released;
+    }
+    // A time limit around the handler says 408, wherever the handler was.
+    if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
         return match effects {
             Effects::RolledBack => Recording::Released,
-            Effects::Anywhere if policy.harmless.contains(&status) => Recording::Released,
             Effects::Anywhere => Recording::Uncertain,
         };
-    }
-    if policy.not_recorded.contains(&status) {
-        return Recording::Released;
     }
     if status.is_client_error() {
         return Recording::Failed;

@@ -1,6 +1,7 @@
 //! The request's body, and the fingerprint of a request.
 
 use axum::body::Body;
+use axum::extract::OriginalUri;
 use bytes::{Bytes, BytesMut};
 use counterfoil_core::guard::{Fingerprint, FingerprintBuilder, canonical};
 use http::request::Parts;
@@ -50,22 +51,27 @@ pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Body {
     Body::new(StreamBody::new(futures_util::stream::iter(frames)))
 }
 
-/// What the request asks for: method, path, query and body.
+/// What the request asks for: method, path, query and body. The path is the whole one, also inside
+/// a nested router, which is shown the rest only.
 pub(super) async fn fingerprint(
     parts: &Parts,
     body: &Bytes,
     policy: &Policy,
 ) -> Result<Fingerprint, Problem> {
+    let uri = match parts.extensions.get::<OriginalUri>() {
+        Some(OriginalUri(whole)) => whole,
+        None => &parts.uri,
+    };
     let target = FingerprintBuilder::new()
         .part(parts.method.as_str().as_bytes())
-        .part(parts.uri.path().as_bytes())
-        .part(parts.uri.query().unwrap_or_default().as_bytes());
+        .part(uri.path().as_bytes())
+        .part(uri.query().unwrap_or_default().as_bytes());
     let kind = parts
         .headers
         .get(header::CONTENT_TYPE)
         .and_then(|v| v.to_str().ok())
         .unwrap_or_default();
-    if let Ok(boundary) = multer::parse_boundary(kind) {
+    if let Some(boundary) = boundary(kind) {
         return of_parts(target, body, boundary).await;
     }
     if policy.canonical_json && is_json(kind) && !body.is_empty() {
@@ -74,6 +80,16 @@ pub(super) async fn fingerprint(
         return Ok(target.part(b"json").part(text.as_bytes()).finish());
     }
     Ok(target.part(b"bytes").part(body).finish())
+}
+
+/// What stands between the parts of a body of any `multipart/*`.
+fn boundary(kind: &str) -> Option<String> {
+    let (essence, parameters) = kind.split_once(';')?;
+    let many = essence.trim_start().get(..10)?;
+    let form = format!("multipart/form-data;{parameters}");
+    many.eq_ignore_ascii_case("multipart/")
+        .then(|| multer::parse_boundary(form).ok())
+        .flatten()
 }
 
 fn is_json(kind: &str) -> bool {
@@ -96,18 +112,11 @@ async fn of_parts(
         let Some(field) = field else {
             return Ok(hash.finish());
         };
-        let about = [
-            field.name().unwrap_or_default().to_owned(),
-            field.file_name().unwrap_or_default().to_owned(),
-            field
-                .content_type()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
-        ];
-        let content = field.bytes().await.map_err(|e| not_a_form(&e))?;
-        for part in &about {
-            hash = hash.part(part.as_bytes());
+        hash = hash.part(&field.headers().len().to_be_bytes());
+        for (name, value) in field.headers() {
+            hash = hash.part(name.as_str().as_bytes()).part(value.as_bytes());
         }
+        let content = field.bytes().await.map_err(|e| not_a_form(&e))?;
         hash = hash.part(&content);
     }
 }

@@ -25,6 +25,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use axum::response::{IntoResponse as _, Response};
+use tracing::Instrument as _;
 
 use crate::Problem;
 
@@ -39,7 +40,7 @@ pub use tx::{GuardedKey, Tx, TxRejection};
 /// request held is given up as it unwinds.
 async fn to_the_end(work: Pin<Box<dyn Future<Output = Response> + Send>>) -> Response {
     // In a box before it is handed on: it is large, and would be copied at every step.
-    match tokio::spawn(work).await {
+    match tokio::spawn(work.in_current_span()).await {
         Ok(response) => response,
         Err(_) => Problem::internal("The handler ended badly.").into_response(),
     }

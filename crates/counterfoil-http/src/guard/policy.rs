@@ -10,8 +10,8 @@
 //! | `max_body` | 1 MiB | larger requests are refused |
 //! | `max_answer` | 1 MiB | larger answers are given, and not kept |
 //! | `keep_chunked` | no | whether answers of unknown length are kept too, within the limit |
-//! | `not_recorded` | 400, 401, 403, 408, 413, 415, 422, 425, 429 | refusals: the key stays free |
-//! | `harmless` | none | leased mode: 5xx after which nothing has happened |
+//! | `not_recorded` | 401, 413, 415, 425, 429; in transactional mode 400, 403, 408 and 422 too | refusals: the key stays free |
+//! | `harmless` | none | leased mode: errors after which nothing has happened |
 //! | `final_errors` | none | 5xx that are recorded and replayed |
 //! | `canonical_json` | no | whether order of fields and white space matter |
 //! | `ignored_fields` | none | top-level JSON fields that do not belong to the request |
@@ -31,7 +31,7 @@ pub struct Policy {
     pub(crate) max_body: usize,
     pub(crate) max_answer: usize,
     pub(crate) keep_chunked: bool,
-    pub(crate) not_recorded: Vec<StatusCode>,
+    pub(crate) not_recorded: Option<Vec<StatusCode>>,
     pub(crate) harmless: Vec<StatusCode>,
     pub(crate) final_errors: Vec<StatusCode>,
     pub(crate) canonical_json: bool,
@@ -51,17 +51,7 @@ impl Default for Policy {
             max_body: 1 << 20,
             max_answer: 1 << 20,
             keep_chunked: false,
-            not_recorded: vec![
-                StatusCode::BAD_REQUEST,
-                StatusCode::UNAUTHORIZED,
-                StatusCode::FORBIDDEN,
-                StatusCode::REQUEST_TIMEOUT,
-                StatusCode::PAYLOAD_TOO_LARGE,
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                StatusCode::UNPROCESSABLE_ENTITY,
-                StatusCode::TOO_EARLY,
-                StatusCode::TOO_MANY_REQUESTS,
-            ],
+            not_recorded: None,
             harmless: Vec::new(),
             final_errors: Vec::new(),
             canonical_json: false,
@@ -83,6 +73,9 @@ pub enum PolicyError {
     /// A method that is safe by definition.
     #[error("{0} has no effect by definition: it is never guarded")]
     SafeMethod(Method),
+    /// Nothing would be guarded.
+    #[error("at least one method must be guarded")]
+    NoMethod,
     /// A limit of zero.
     #[error("{0} must be greater than zero")]
     Zero(&'static str),
@@ -91,7 +84,32 @@ pub enum PolicyError {
     BusinessType(String),
 }
 
+/// By what they mean, the request was not processed.
+const REFUSED: [StatusCode; 5] = [
+    StatusCode::UNAUTHORIZED,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    StatusCode::TOO_EARLY,
+    StatusCode::TOO_MANY_REQUESTS,
+];
+/// A check of the request says so, and so may a handler that has begun: they are refusals where
+/// whatever it did is taken back.
+const REFUSED_OR_BEGUN: [StatusCode; 4] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::FORBIDDEN,
+    StatusCode::REQUEST_TIMEOUT,
+    StatusCode::UNPROCESSABLE_ENTITY,
+];
+
 impl Policy {
+    /// Whether the key stays free after this status.
+    pub(crate) fn is_refusal(&self, status: StatusCode, taken_back: bool) -> bool {
+        match &self.not_recorded {
+            Some(statuses) => statuses.contains(&status),
+            None => REFUSED.contains(&status) || taken_back && REFUSED_OR_BEGUN.contains(&status),
+        }
+    }
+
     /// The defaults.
     pub fn new() -> Self {
         Self::default()
@@ -118,6 +136,9 @@ impl Policy {
         methods: impl IntoIterator<Item = Method>,
     ) -> Result<Self, PolicyError> {
         self.methods = methods.into_iter().collect();
+        if self.methods.is_empty() {
+            return Err(PolicyError::NoMethod);
+        }
         match self.methods.iter().find(|m| m.is_safe()) {
             Some(safe) => Err(PolicyError::SafeMethod(safe.clone())),
             None => Ok(self),
@@ -164,15 +185,15 @@ impl Policy {
         self
     }
 
-    /// Refusals: after these statuses the key stays free. A handler may say otherwise for one
-    /// answer: see [`crate::Recording`].
+    /// Refusals: after these statuses the key stays free. In leased mode name only those after which
+    /// nothing has happened. A handler may say otherwise for one answer: see [`crate::Recording`].
     #[must_use]
     pub fn not_recorded(mut self, statuses: impl IntoIterator<Item = StatusCode>) -> Self {
-        self.not_recorded = statuses.into_iter().collect();
+        self.not_recorded = Some(statuses.into_iter().collect());
         self
     }
 
-    /// Leased mode: server errors after which nothing has happened. The key stays free.
+    /// Leased mode: errors after which nothing has happened. The key stays free.
     #[must_use]
     pub fn harmless(mut self, statuses: impl IntoIterator<Item = StatusCode>) -> Self {
         self.harmless = statuses.into_iter().collect();

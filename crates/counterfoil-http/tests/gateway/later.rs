@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use counterfoil_core::StoreError;
 use counterfoil_core::guard::{
     Change, Digest, Found, GuardStats, Key, RecordFilter, Records, Write,
@@ -56,12 +57,18 @@ impl Records for Cut {
         self.records.put(write).await
     }
 
-    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
+    async fn change_if(
+        &self,
+        digest: &Digest,
+        fence: i64,
+        seen: Option<DateTime<Utc>>,
+        change: &Change,
+    ) -> Result<bool> {
         self.check()?;
         if self.cut_at_the_end.load(Ordering::SeqCst) {
             return Err(StoreError::Unreachable("cut off".into()));
         }
-        self.records.change(digest, fence, change).await
+        self.records.change_if(digest, fence, seen, change).await
     }
 
     async fn forget(&self, digest: &Digest) -> Result<bool> {
@@ -72,8 +79,8 @@ impl Records for Cut {
         self.records.list(filter).await
     }
 
-    async fn stuck(&self, idle: Duration, limit: u32) -> Result<Vec<Found>> {
-        self.records.stuck(idle, limit).await
+    async fn stuck(&self, idle: Duration, after: Option<&Found>, limit: u32) -> Result<Vec<Found>> {
+        self.records.stuck(idle, after, limit).await
     }
 
     async fn stats(&self) -> Result<Vec<GuardStats>> {

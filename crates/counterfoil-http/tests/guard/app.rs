@@ -106,6 +106,12 @@ impl<D: TestDb> App<D> {
         }
     }
 
+    /// The same under a path of its own.
+    pub(crate) fn nested(mut self, path: &str) -> Self {
+        self.router = Router::new().nest(path, self.router);
+        self
+    }
+
     /// The same with a layer outside the guard.
     pub(crate) fn behind<L>(mut self, layer: L) -> Self
     where

@@ -62,20 +62,55 @@ pub(crate) async fn case_14_leased_the_handler_finishes_when_the_caller_goes_awa
     assert_eq!((again.status, again.replayed(), app.runs()), (200, true, 1));
 }
 
+/// Only statuses that say by themselves that nothing was done.
+pub(crate) async fn case_17_leased_refusals_are_not_recorded<D: TestDb>(scratch: Scratch<D>) {
+    let app = app(scratch);
+
+    for status in ["401", "429"] {
+        for _ in 0..2 {
+            let answer = app.pay(status, json!({"do": status})).await;
+            assert_eq!(
+                (answer.status.to_string().as_str(), answer.replayed()),
+                (status, false)
+            );
+        }
+    }
+
+    assert_eq!(app.runs(), 4);
+}
+
 pub(crate) async fn case_18_an_error_of_the_server_leaves_uncertainty<D: TestDb>(
     scratch: Scratch<D>,
 ) {
     let app = app(scratch);
 
-    let first = app.pay("k", json!({"do": "500"})).await;
-    let again = app.pay("k", json!({"do": "500"})).await;
+    // A time limit around the handler says 408.
+    for status in ["500", "408"] {
+        let first = app.pay(status, json!({"do": status})).await;
+        let again = app.pay(status, json!({"do": status})).await;
 
-    assert_eq!(first.status, 500);
-    assert_eq!(
-        (again.status, again.problem().as_str()),
-        (409, "outcome-uncertain")
-    );
-    assert_eq!(app.runs(), 1);
+        assert_eq!(first.status.to_string(), status);
+        assert_eq!(
+            (again.status, again.problem().as_str()),
+            (409, "outcome-uncertain")
+        );
+    }
+    assert_eq!(app.runs(), 2);
+}
+
+/// The handler has begun, and nothing that it did is taken back.
+pub(crate) async fn case_19_leased_a_business_error_is_replayed<D: TestDb>(scratch: Scratch<D>) {
+    let app = app(scratch);
+
+    for status in ["400", "403", "404", "422"] {
+        let first = app.pay(status, json!({"do": status})).await;
+        let again = app.pay(status, json!({"do": status})).await;
+
+        assert_eq!(first.status.to_string(), status);
+        assert_eq!((again.status, again.replayed()), (first.status, true));
+    }
+
+    assert_eq!((app.runs(), app.effects().await), (4, 4));
 }
 
 pub(crate) async fn case_18_a_harmless_error_runs_again_and_a_final_one_is_replayed<D: TestDb>(
@@ -148,7 +183,12 @@ pub(crate) async fn case_24_a_handler_longer_than_its_lease_stays_exclusive<D: T
     let body = json!({"amount": 7, "do": "wait"});
     let first = app.spawn(pay("k", body.clone()));
     app.arrived(1).await;
-    let found = app.guard.records().stuck(Duration::ZERO, 10).await.unwrap();
+    let found = app
+        .guard
+        .records()
+        .stuck(Duration::ZERO, None, 10)
+        .await
+        .unwrap();
     assert_eq!(found, vec![]);
 
     // Three leases, by the database's clock.
@@ -237,7 +277,12 @@ pub(crate) async fn a_panic_leaves_uncertainty_and_a_check_settles_it<D: TestDb>
     let happened = Arc::new(Says(Verdict::Happened(answer)));
 
     // Only the first key is settled: the other is released afterwards.
-    let found = app.guard.records().stuck(Duration::ZERO, 10).await.unwrap();
+    let found = app
+        .guard
+        .records()
+        .stuck(Duration::ZERO, None, 10)
+        .await
+        .unwrap();
     assert_eq!(found.len(), 2);
     app.guard
         .forget(&Key::new("alice", "http", "not").unwrap())

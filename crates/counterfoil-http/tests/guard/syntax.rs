@@ -37,15 +37,36 @@ pub(crate) async fn case_01_a_required_key_that_is_missing_is_refused_with_a_lin
     nothing_stored(&app).await;
 }
 
+pub(crate) async fn case_02_where_the_syntax_is_strict_a_bare_key_is_refused<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let app = App::transactional(scratch, quick(), Policy::new().strict_syntax());
+
+    let bare = app.pay("k", json!({"amount": 7})).await;
+    nothing_stored(&app).await;
+    let quoted = app.pay("\"k\"", json!({"amount": 7})).await;
+
+    assert_eq!((bare.status, quoted.status), (400, 200));
+    assert_eq!(app.runs(), 1);
+}
+
 pub(crate) async fn case_09_safe_methods_ignore_the_key<D: TestDb>(scratch: Scratch<D>) {
     let app = App::transactional(scratch, quick(), Policy::new());
 
     for key in [Some("k"), None] {
         let answer = app.send(request("GET", "/pay", key, "")).await;
         assert_eq!((answer.status, &answer.body[..]), (200, &b"read"[..]));
+        let head = app.send(request("HEAD", "/pay", key, "")).await;
+        assert_eq!(head.status, 200);
+        // The router knows no such method here: the guard has let it through.
+        for method in ["OPTIONS", "DELETE"] {
+            let answer = app.send(request(method, "/pay", key, "")).await;
+            assert_eq!(answer.status, 405, "{method}");
+        }
     }
     nothing_stored(&app).await;
     assert!(Policy::new().methods([http::Method::GET]).is_err());
+    assert!(Policy::new().methods([]).is_err());
 }
 
 pub(crate) async fn case_12_a_body_over_the_limit_is_refused_before_any_claim<D: TestDb>(

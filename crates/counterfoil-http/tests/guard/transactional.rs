@@ -95,6 +95,26 @@ pub(crate) async fn case_07_another_payload_meanwhile_waits_for_the_commit<D: Te
     assert_eq!(app.runs(), 1);
 }
 
+pub(crate) async fn case_07_another_payload_is_in_progress_until_the_commit<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let hasty = Rules {
+        wait: Duration::ZERO,
+        ..Rules::default()
+    };
+    let app = App::transactional(scratch, hasty, Policy::new());
+    let first = app.spawn(pay("k", json!({"do": "wait"})));
+    app.arrived(1).await;
+
+    let early = app.pay("k", json!({"amount": 8})).await;
+    app.shared.go.add_permits(1);
+    assert_eq!(first.await.unwrap().status, 200);
+    let late = app.pay("k", json!({"amount": 8})).await;
+
+    assert_eq!((early.status, late.status), (409, 422));
+    assert_eq!(app.runs(), 1);
+}
+
 pub(crate) async fn case_08_a_repeat_after_a_409_ends_as_a_replay<D: TestDb>(scratch: Scratch<D>) {
     let rules = Rules {
         wait: Duration::from_millis(20),
@@ -153,6 +173,24 @@ pub(crate) async fn case_11_another_path_or_query_is_never_replayed<D: TestDb>(
             .await;
         assert_eq!(answer.status, 422, "{method} {path}");
     }
+    assert_eq!(app.runs(), 1);
+}
+
+pub(crate) async fn case_11_the_whole_path_counts_inside_a_nested_router<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let app = app(scratch).nested("/accounts/{id}");
+    let pay = |account| {
+        let path = format!("/accounts/{account}/pay");
+        request("POST", &path, Some("k"), json!({"amount": 7}).to_string())
+    };
+
+    let first = app.send(pay(1)).await;
+    let other = app.send(pay(2)).await;
+    let again = app.send(pay(1)).await;
+
+    assert_eq!((first.status, other.status), (200, 422));
+    assert_eq!((again.replayed(), again.body), (true, first.body));
     assert_eq!(app.runs(), 1);
 }
 

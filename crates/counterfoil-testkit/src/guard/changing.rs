@@ -113,6 +113,37 @@ pub async fn an_uncertain_record_can_be_settled<H: GuardHarness>(t: GuardFixture
     assert_eq!(t.look("did not").await, None);
 }
 
+/// An owner that was believed dead comes back, and is lost once more: what was found out before says
+/// nothing of what it has done since.
+pub async fn what_has_changed_since_it_was_found_is_not_settled<H: GuardHarness>(
+    t: GuardFixture<H>,
+) {
+    let owner = t.claim("k").await;
+    t.advance(LEASE).await;
+    let before = t.find("k").await;
+    t.advance(LEASE).await;
+    assert!(t.change(owner, &Change::Heartbeat { lease: LEASE }).await);
+    let alive = t.find("k").await;
+    t.advance(LEASE).await;
+    let now = t.find("k").await;
+
+    for verdict in [Change::Release, end(State::Succeeded), Change::Doubt] {
+        for found in [&before, &alive] {
+            assert!(!t.guard.settle(found, &verdict).await.unwrap());
+        }
+    }
+    assert_eq!(t.find("k").await.record, now.record);
+    assert!(t.guard.settle(&now, &end(State::Succeeded)).await.unwrap());
+    assert_eq!(t.find("k").await.record.state, State::Succeeded);
+    assert!(!t.guard.settle(&now, &Change::Release).await.unwrap());
+
+    let gone = t.claim("gone").await;
+    assert!(t.change(gone, &Change::Doubt).await);
+    let found = t.find("gone").await;
+    assert!(t.guard.settle(&found, &Change::Release).await.unwrap());
+    assert_eq!(t.look("gone").await, None);
+}
+
 /// The next request runs.
 pub async fn a_released_record_is_gone<H: GuardHarness>(t: GuardFixture<H>) {
     let first = t.claim("k").await;

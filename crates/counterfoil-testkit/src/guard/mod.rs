@@ -75,6 +75,7 @@ macro_rules! guard_suite {
             case_23_a_stale_number_changes_nothing,
             what_is_over_is_not_changed,
             an_uncertain_record_can_be_settled,
+            what_has_changed_since_it_was_found_is_not_settled,
             a_released_record_is_gone,
             an_absent_record_is_not_changed,
             a_record_in_any_state_can_be_forgotten,
@@ -91,6 +92,7 @@ macro_rules! guard_suite {
             records_are_listed_the_most_recently_changed_first,
             lists_are_filtered,
             stuck_records_are_found_the_oldest_first,
+            stuck_records_are_found_page_by_page,
             figures_are_told_for_each_business_type,
         );
         $crate::guard_cases!($harness, purging:

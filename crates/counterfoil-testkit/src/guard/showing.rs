@@ -134,16 +134,41 @@ pub async fn stuck_records_are_found_the_oldest_first<H: GuardHarness>(t: GuardF
     let young = t.claim("young").await;
     assert!(t.change(young, &Change::Doubt).await);
 
-    let all = t.guard.stuck(Duration::ZERO, 10).await.unwrap();
-    let idle = t.guard.stuck(LEASE, 10).await.unwrap();
-    let older = t.guard.stuck(LEASE + MINUTE, 10).await.unwrap();
-    let one = t.guard.stuck(Duration::ZERO, 1).await.unwrap();
+    let all = t.guard.stuck(Duration::ZERO, None, 10).await.unwrap();
+    let idle = t.guard.stuck(LEASE, None, 10).await.unwrap();
+    let older = t.guard.stuck(LEASE + MINUTE, None, 10).await.unwrap();
+    let one = t.guard.stuck(Duration::ZERO, None, 1).await.unwrap();
 
     assert_eq!(names(&all), ["first", "second", "young"]);
     assert_eq!(names(&idle), ["first", "second"]);
     assert_eq!(names(&older), ["first"]);
     assert_eq!(names(&one), ["first"]);
     assert!(all.iter().all(|f| f.state() == State::Uncertain));
+}
+
+/// However many there are, and whatever the pages: each once, in one order.
+pub async fn stuck_records_are_found_page_by_page<H: GuardHarness>(t: GuardFixture<H>) {
+    for name in 0..7 {
+        let claim = t.claim(&name.to_string()).await;
+        assert!(t.change(claim, &Change::Doubt).await);
+    }
+    let all = t.guard.stuck(Duration::ZERO, None, 10).await.unwrap();
+
+    let mut pages: Vec<Found> = Vec::new();
+    loop {
+        let page = t
+            .guard
+            .stuck(Duration::ZERO, pages.last(), 2)
+            .await
+            .unwrap();
+        if page.is_empty() {
+            break;
+        }
+        pages.extend(page);
+    }
+
+    assert_eq!(names(&all).len(), 7);
+    assert_eq!(names(&pages), names(&all));
 }
 
 /// Counts by state, and how long the oldest that is not over waits.

@@ -454,7 +454,7 @@ pub async fn a_domain_has_a_table_of_its_own<H: TxHarness>(t: GuardFixture<H>) {
 
     assert_eq!(again.list(&Default::default()).await.unwrap().len(), 2);
     assert_eq!(again.stats().await.unwrap().len(), 2);
-    assert_eq!(again.stuck(Duration::ZERO, 10).await.unwrap(), []);
+    assert_eq!(again.stuck(Duration::ZERO, None, 10).await.unwrap(), []);
     assert_eq!(Records::purge(&again, 10).await.unwrap(), 0);
     assert_eq!(t.guard.look(&fee.digest()).await.unwrap(), None);
     assert!(domain.forget(&key("k").digest()).await.unwrap());

@@ -145,13 +145,20 @@ impl Records for MemoryGuard {
         Ok(Some(fence))
     }
 
-    async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
+    async fn change_if(
+        &self,
+        digest: &Digest,
+        fence: i64,
+        seen: Option<DateTime<Utc>>,
+        change: &Change,
+    ) -> Result<bool> {
         let now = self.clock.now();
         let mut kept = self.lock();
         let Some(record) = kept
             .records
             .get_mut(digest)
             .filter(|record| record.fence == fence && !record.state.is_over())
+            .filter(|record| seen.is_none_or(|at| at == record.updated_at))
         else {
             return Ok(false);
         };
@@ -209,10 +216,12 @@ impl Records for MemoryGuard {
         Ok(found)
     }
 
-    async fn stuck(&self, idle: Duration, limit: u32) -> Result<Vec<Found>> {
+    async fn stuck(&self, idle: Duration, after: Option<&Found>, limit: u32) -> Result<Vec<Found>> {
+        let place = |f: &Found| (f.record.updated_at, f.record.key.digest());
         let mut found =
             self.found(|found| found.state() == State::Uncertain && found.idle() >= idle);
-        found.sort_by_key(|f| (f.record.updated_at, f.record.key.digest()));
+        found.retain(|f| after.is_none_or(|last| place(f) > place(last)));
+        found.sort_by_key(place);
         found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(found)
     }

@@ -67,7 +67,7 @@ async fn everything_works(t: &T, guard: &MysqlGuard, n: i64) {
     let all = guard.list(&RecordFilter::default()).await.unwrap();
     assert!(all.iter().all(|f| f.record.key != key));
     guard.stats().await.unwrap();
-    guard.stuck(Duration::ZERO, 10).await.unwrap();
+    guard.stuck(Duration::ZERO, None, 10).await.unwrap();
     assert!(asked.elapsed() < Duration::from_secs(1));
     assert!(guard.finish(&mut tx, &write).await.unwrap());
     tx.commit().await.unwrap();
@@ -266,7 +266,7 @@ fn a_business_that_commits_behind_our_back_leaves_uncertainty() {
             assert_eq!(found.state(), State::Uncertain);
             assert_eq!(found.record.key, key(name));
             assert!(t.guard.begin(&key(name), expect).await.unwrap().is_none());
-            let stuck = t.guard.stuck(Duration::ZERO, 10).await.unwrap();
+            let stuck = t.guard.stuck(Duration::ZERO, None, 10).await.unwrap();
             assert_eq!(stuck.len(), 1);
             let (digest, fence) = (key(name).digest(), found.record.fence);
             let settled = t.guard.change(&digest, fence, &Change::Release).await;

@@ -134,7 +134,7 @@ impl Default for GatewayRoute {
             guarded_methods: vec!["POST".into(), "PATCH".into()],
             max_body: Size(1 << 20),
             max_answer: Size(1 << 20),
-            not_recorded: vec![400, 401, 403, 408, 413, 415, 422, 425, 429],
+            not_recorded: vec![401, 413, 415, 425, 429],
             harmless: Vec::new(),
             r#final: Vec::new(),
             canonical_json: false,
