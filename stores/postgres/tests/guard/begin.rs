@@ -290,11 +290,14 @@ fn changes_go_by_the_key_whatever_the_server_believes_of_the_table() {
         for (statement, values) in [
             (
                 include_str!("../../sql/guard/end_all.sql"),
-                "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'",
+                "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'",
             ),
-            (include_str!("../../sql/guard/heartbeat.sql"), "'', 0, 0"),
-            (include_str!("../../sql/guard/doubt.sql"), "'', 0"),
-            (include_str!("../../sql/guard/release.sql"), "'', 0"),
+            (
+                include_str!("../../sql/guard/heartbeat.sql"),
+                "'', 0, 0, NULL",
+            ),
+            (include_str!("../../sql/guard/doubt.sql"), "'', 0, NULL"),
+            (include_str!("../../sql/guard/release.sql"), "'', 0, NULL"),
         ] {
             let explain = format!(
                 "DEALLOCATE ALL; PREPARE change AS {statement}; EXPLAIN EXECUTE change({values})"
