@@ -7,7 +7,7 @@ use crate::home::{Home, Served, until};
 use crate::on_every_database;
 use crate::upstream::Upstream;
 
-/// A route that is quick to doubt and quick to find out.
+/// A route that has time, however busy the machine is: tests let it pass by hand.
 pub fn configure(home: &Home, upstream: &Upstream, more: &str) {
     configure_at(home, &upstream.address, more);
 }
@@ -17,9 +17,9 @@ pub fn configure_at(home: &Home, address: &str, more: &str) {
     home.configure(&format!(
         "[gateway]\nlisten = \"127.0.0.1:0\"\n\
          [[gateway.route]]\nupstream = \"shop\"\ncaller = \"header:x-caller\"\n\
-         lease = \"2s\"\nprobe = \"GET /orders?ref={{key}}\"\nprobe-after = \"2s\"\nwait = \"1s\"\n\
+         lease = \"30s\"\nprobe = \"GET /orders?ref={{key}}\"\nprobe-after = \"30s\"\nwait = \"1s\"\n\
          {more}\n\
-         [upstream.shop]\nurl = \"http://{address}\"\ntimeout = \"1500ms\"\n\
+         [upstream.shop]\nurl = \"http://{address}\"\ntimeout = \"20s\"\n\
          connect-timeout = \"500ms\"\n"
     ));
 }
@@ -45,8 +45,9 @@ on_every_database!(
     gateway_case_22_killed_after_completion_it_is_replayed,
 );
 
-/// Kills the gateway while a request stands still at the service, and starts another one.
-fn killed_at(home: &Home, upstream: &Upstream, what: &str) -> Served {
+/// Kills the gateway while a request stands still at the service. Its lease is over, and the doubt
+/// is old enough for a probe.
+fn killed_at(home: &Home, upstream: &Upstream, what: &str) {
     configure(home, upstream, "");
     let served = home.serve();
     let address = door(&served).to_owned();
@@ -56,7 +57,13 @@ fn killed_at(home: &Home, upstream: &Upstream, what: &str) -> Served {
     served.signal("KILL");
     served.end();
     assert_eq!(caller.join().unwrap().status, 0);
-    home.serve()
+    home.an_hour_later();
+}
+
+/// Lets doubts grow old enough for a probe, and has the gateway look for them now.
+pub fn look_into(home: &Home, served: &Served) {
+    home.an_hour_later();
+    served.signal("HUP");
 }
 
 /// What a repeat is told once the probe has settled the request.
@@ -71,7 +78,7 @@ pub fn settled(served: &Served, key: &str, what: &str) -> Answer {
 
 fn gateway_case_22_killed_before_the_effect_it_runs_once(home: &Home) {
     let upstream = Upstream::start(home.path());
-    let served = killed_at(home, &upstream, "hold-before");
+    killed_at(home, &upstream, "hold-before");
     assert_eq!(upstream.effects(), 0);
 
     // The service itself has not given up: what it does late would be a second effect. It is told
@@ -79,6 +86,7 @@ fn gateway_case_22_killed_before_the_effect_it_runs_once(home: &Home) {
     drop(upstream);
     let upstream = Upstream::start(home.path());
     configure(home, &upstream, "");
+    let served = home.serve();
     let address = door(&served).to_owned();
     let repeat = std::thread::spawn(move || {
         until("an answer", || {
@@ -97,8 +105,9 @@ fn gateway_case_22_killed_before_the_effect_it_runs_once(home: &Home) {
 
 fn gateway_case_22_killed_after_the_effect_it_is_found_out(home: &Home) {
     let upstream = Upstream::start(home.path());
-    let served = killed_at(home, &upstream, "hold-after");
+    killed_at(home, &upstream, "hold-after");
     upstream.go();
+    let served = home.serve();
 
     let told = settled(&served, "k", "hold-after");
 
@@ -144,6 +153,7 @@ fn the_state_of_a_request_can_be_asked_for() {
     let path = "/v1/requests/orders/k?caller=alice";
     assert_eq!(state(path), "uncertain");
     assert_eq!(served.get("/v1/requests/orders/k").status, 404);
+    look_into(&home, &served);
     until("the probe", || (state(path) == "succeeded").then_some(()));
     let found = order(door(&served), "k", "vanish-after");
     assert_eq!((found.status, replayed(&found)), (200, true));

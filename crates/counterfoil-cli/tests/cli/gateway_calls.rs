@@ -1,7 +1,7 @@
 //! Calls that reach the service: how many, and what becomes of those that it does not answer.
 
 use crate::client::{Answer, ask};
-use crate::gateway::{configure, door, order, replayed, settled};
+use crate::gateway::{configure, door, look_into, order, replayed, settled};
 use crate::home::{Home, Served};
 use crate::on_every_database;
 use crate::upstream::Upstream;
@@ -15,6 +15,7 @@ on_every_database!(
 fn gateway_case_29_two_hundred_duplicates_are_one_call(home: &Home) {
     let upstream = Upstream::start(home.path());
     configure(home, &upstream, "");
+    home.amend("wait = \"1s\"", "wait = \"30s\"");
     let served = home.serve();
     let address = door(&served).to_owned();
 
@@ -44,7 +45,7 @@ fn gateway_case_29_two_hundred_duplicates_are_one_call(home: &Home) {
     served.stop();
 }
 
-/// The service is killed while a request stands still in it, and comes back.
+/// The service is killed while a request stands still in it, and comes back. The probe asks it.
 fn service_killed_at(home: &Home, what: &str) -> (Served, Upstream) {
     let upstream = Upstream::start(home.path());
     configure(home, &upstream, "");
@@ -67,6 +68,7 @@ fn service_killed_at(home: &Home, what: &str) -> (Served, Upstream) {
         (409, "outcome-uncertain")
     );
     assert_eq!(upstream.calls(), 0, "nothing is made again");
+    look_into(home, &served);
     (served, upstream)
 }
 
@@ -163,10 +165,13 @@ fn a_service_in_trouble_is_left_alone_listed_and_remembered() {
     let upstream = Upstream::start(home.path());
     configure(&home, &upstream, "degraded = true\nharmless = [503]");
     let file = home.path().join("counterfoil.toml");
-    let limits = "retries = 2\nbreaker-failures = 3\nbreaker-open = \"1m\"\n\
+    let limits = "retries = 2\nretry-deadline = \"3m\"\nbreaker-failures = 3\nbreaker-open = \"1m\"\n\
                   breaker-open-cap = \"1m\"\nconnections = 7\nwaiting = 1\n";
     let text = std::fs::read_to_string(&file).unwrap();
     home.configure(&format!("{text}{limits}"));
+    // No call is made again when a third of the lease is over.
+    home.amend("\nlease = \"30s\"", "\nlease = \"10m\"")
+        .amend("probe-after = \"30s\"", "probe-after = \"10m\"");
     let served = home.serve();
     let policy = |served: &Served| served.get("/v1/policies").json()["policies"][0].clone();
     assert_eq!(policy(&served)["destination"], "upstream:shop");

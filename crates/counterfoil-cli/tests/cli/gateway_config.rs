@@ -165,7 +165,7 @@ fn a_file_that_cannot_hold_changes_nothing_whatever_is_wrong_with_it() {
     for bad in [
         good.replace("upstream = \"shop\"", "upstream = \"shpo\""),
         twice,
-        good.replace("lease = \"2s\"", "lease = \"1s\""),
+        good.replace("lease = \"30s\"", "lease = \"1s\""),
         good.replace("[gateway]", "[gateway"),
         String::new(),
     ] {

@@ -71,14 +71,9 @@ fn gateway_case_27_a_gate_that_is_flushed_lets_nothing_run_twice(home: &Home) {
         return;
     };
     // The service takes its time.
-    let file = home.path().join("counterfoil.toml");
-    let text = std::fs::read_to_string(file).unwrap();
-    home.configure(
-        &text
-            .replace("\ntimeout = \"1500ms\"", "\ntimeout = \"50s\"")
-            .replace("lease = \"2s\"", "lease = \"60s\"")
-            .replace("probe-after = \"2s\"", "probe-after = \"60s\""),
-    );
+    home.amend("\ntimeout = \"20s\"", "\ntimeout = \"50s\"")
+        .amend("\nlease = \"30s\"", "\nlease = \"60s\"")
+        .amend("probe-after = \"30s\"", "probe-after = \"60s\"");
     let (here, there) = (home.serve(), home.serve());
     let first = spawn(&here, "k", "hold-after");
     gated.upstream.waiting(1);
@@ -120,7 +115,8 @@ fn behind_a_gateway_that_died_the_database_decides(home: &Home) {
     gated.upstream.go();
     gated.shut(1);
 
-    // The gate stays shut for an hour.
+    // The gate stays shut, though the lease is over.
+    home.an_hour_later();
     let there = home.serve();
     let told = settled(&there, "k", "hold-after");
 

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 
 use crate::cable::{Arrives, Cable};
 use crate::client::Answer;
-use crate::gateway::{configure, configure_at, door, order, replayed, settled};
+use crate::gateway::{configure, configure_at, door, look_into, order, replayed, settled};
 use crate::home::{Home, Served, until};
 use crate::on_every_database;
 use crate::standstill::{Strait, Wall};
@@ -48,14 +48,12 @@ fn kill(served: Served, caller: Caller) {
     assert_eq!(caller.join().unwrap().status, 0);
 }
 
-/// Starts the gateway again, and sees that a repeat is told of the doubt, and does not run.
+/// Starts the gateway again, and sees that a repeat is told of the doubt, and does not run. Then the
+/// doubt is looked into.
 fn doubted(home: &Home, upstream: &Upstream, more: &str, (key, what): (&str, &str)) -> Served {
     configure(home, upstream, more);
     let (calls, effects) = (upstream.calls(), upstream.effects());
-    let file = home.path().join("counterfoil.toml");
-    let text = std::fs::read_to_string(file).unwrap();
-    // Time to doubt, however busy the machine is.
-    home.configure(&text.replace("probe-after = \"2s\"", "probe-after = \"8s\""));
+    home.leases_end();
     let served = home.serve();
     until("the doubt", || {
         let told = order(door(&served), key, what);
@@ -63,6 +61,7 @@ fn doubted(home: &Home, upstream: &Upstream, more: &str, (key, what): (&str, &st
         (told.problem() == "outcome-uncertain").then_some(())
     });
     assert_eq!((upstream.calls(), upstream.effects()), (calls, effects));
+    look_into(home, &served);
     served
 }
 
@@ -117,14 +116,8 @@ fn processing(served: &Served, key: &str) {
 fn gateway_case_22_killed_before_a_byte_is_sent_it_runs_once(home: &Home) {
     let wall = Wall::build();
     configure_at(home, &wall.address, "");
-    let file = home.path().join("counterfoil.toml");
-    let text = std::fs::read_to_string(file).unwrap();
-    home.configure(
-        &text
-            .replace("connect-timeout = \"500ms\"", "connect-timeout = \"4s\"")
-            .replace("lease = \"2s\"", "lease = \"6s\"")
-            .replace("probe-after = \"2s\"", "probe-after = \"6s\""),
-    );
+    home.amend("\ntimeout = \"20s\"", "\ntimeout = \"1s\"")
+        .amend("connect-timeout = \"500ms\"", "connect-timeout = \"20s\"");
     let served = home.serve();
     let caller = called(&served, "k", "");
     processing(&served, "k");

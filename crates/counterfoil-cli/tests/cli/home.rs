@@ -116,6 +116,24 @@ impl Home {
         number(&self.database.clone().unwrap_or_else(sqlite), sql)
     }
 
+    /// Lets an hour pass for the requests that are remembered: leases end, and doubts grow old.
+    pub fn an_hour_later(&self) {
+        let hour = match self.database() {
+            None => "3600000",
+            Some(url) if url.starts_with("postgres") => "interval '1 hour'",
+            Some(_) => "INTERVAL 1 HOUR",
+        };
+        self.execute(&format!(
+            "UPDATE counterfoil_guard
+             SET updated_at = updated_at - {hour}, lease_until = lease_until - {hour}"
+        ));
+    }
+
+    /// Lets the leases end, and no other time pass.
+    pub fn leases_end(&self) {
+        self.execute("UPDATE counterfoil_guard SET lease_until = updated_at");
+    }
+
     /// Keeps everybody else from writing to the default database.
     pub fn lock(&self) -> Lock {
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -136,6 +154,14 @@ impl Home {
     pub fn configure(&self, text: &str) -> &Self {
         std::fs::write(self.path().join("counterfoil.toml"), text).unwrap();
         self
+    }
+
+    /// Writes `counterfoil.toml` again, with something else in the place of this.
+    #[track_caller]
+    pub fn amend(&self, this: &str, other: &str) -> &Self {
+        let text = std::fs::read_to_string(self.path().join("counterfoil.toml")).unwrap();
+        assert!(text.contains(this), "{this:?} is not in {text}");
+        self.configure(&text.replace(this, other))
     }
 
     /// The binary, with these arguments and nothing from the environment of the test.
