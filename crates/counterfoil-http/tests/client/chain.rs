@@ -18,7 +18,7 @@ use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use tokio::sync::Semaphore;
 
-use crate::server::{Does, Service, client, serve};
+use crate::server::{Does, Service, client, limited, serve};
 
 /// A database with the tables of the guard.
 struct Database {
@@ -33,7 +33,7 @@ impl Database {
             .filename(folder.path().join("test.db"))
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
-            .busy_timeout(Duration::from_secs(5));
+            .busy_timeout(Duration::from_secs(60));
         let pool = SqlitePoolOptions::new().max_connections(5);
         let pool = pool.connect_with(options).await.unwrap();
         let store = counterfoil_sqlite::SqliteStore::from_pool(&pool).unwrap();
@@ -117,11 +117,8 @@ async fn who_comes_while_the_first_is_running_gets_its_answer_in_the_end() {
     begun.acquire().await.unwrap().forget();
 
     // Another process: it shares nothing with the first one.
-    let told = client()
-        .post(&url)
-        .key("k")
-        .deadline(Duration::from_millis(500));
-    let told = told.send().await.unwrap();
+    let impatient = limited(|limits| limits.write_attempts = 1);
+    let told = impatient.post(&url).key("k").send().await.unwrap();
     assert_eq!(told.status(), 409);
     assert!(told.headers().contains_key("retry-after"));
     let second = tokio::spawn(client().post(&url).key("k").send());

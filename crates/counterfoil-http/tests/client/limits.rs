@@ -81,7 +81,11 @@ async fn a_service_in_trouble_is_left_alone() {
 #[tokio::test]
 async fn there_are_no_retries_once_the_breaker_has_opened() {
     let service = Service::always(Does::Says(500)).await;
-    let client = limited(|limits| limits.breaker.consecutive = Some(2));
+    let client = limited(|limits| {
+        limits.breaker.consecutive = Some(2);
+        limits.breaker.open_for = Duration::from_secs(600);
+        limits.breaker.open_cap = Duration::from_secs(600);
+    });
 
     let answer = client.get(service.url("/")).send().await.unwrap();
 
@@ -112,6 +116,8 @@ async fn one_destination_in_trouble_does_not_touch_another() {
     let good = Service::always(Does::Says(200)).await;
     let client = limited(|limits| {
         limits.breaker.consecutive = Some(1);
+        limits.breaker.open_for = Duration::from_secs(600);
+        limits.breaker.open_cap = Duration::from_secs(600);
         limits.budget.floor = 0;
     });
 

@@ -16,6 +16,9 @@ use crate::client::{self, Answer};
 use crate::house::{Door, House, guarded, quick};
 use crate::upstream::until;
 
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(600);
+
 /// Waits that do not last, and nothing that stops a test by accident.
 fn settings(change: impl FnOnce(&mut UpstreamSettings)) -> UpstreamSettings {
     let mut settings = quick();
@@ -48,6 +51,14 @@ async fn opened(
 
 fn shop(registry: &Registry) -> Arc<Dependency> {
     registry.get("upstream:shop").unwrap()
+}
+
+/// A breaker that opens after so many calls, for so long.
+fn in_trouble(settings: &mut UpstreamSettings, calls: u32, open: Duration) {
+    settings.limits.breaker.window = LONG;
+    settings.limits.breaker.min_calls = calls;
+    settings.limits.breaker.open_for = open;
+    settings.limits.breaker.open_cap = open;
 }
 
 async fn read(door: &Door, status: u16) -> Answer {
@@ -122,12 +133,17 @@ async fn all_retries_together_are_within_the_budget_of_the_service() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_of_which_nothing_was_sent_is_made_again_and_takes_effect_once() {
     let mut house = House::on_sqlite().await;
-    let (door, shop) = opened(&house, false, |s| {
-        let waits = [Duration::from_secs(1); 5];
+    // The service may take its time to come back.
+    let settings = settings(|s| {
+        let waits = [1, 2, 4, 8, 16].map(Duration::from_secs);
         let backoff = Backoff::listed(&waits).unwrap();
         s.limits.backoff = backoff.with_jitter(Jitter::None);
-    })
-    .await;
+        s.limits.deadline = Duration::from_secs(60);
+    });
+    let mut route = route(&house, settings, false);
+    route.guard.as_mut().unwrap().rules.lease = Duration::from_secs(180);
+    let (door, registry) = house.resilient_door(vec![route]).await;
+    let shop = shop(&registry);
     house.upstream.kill();
 
     let order = door.spawn("k", "");
@@ -142,51 +158,56 @@ async fn a_write_of_which_nothing_was_sent_is_made_again_and_takes_effect_once()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_in_trouble_is_left_alone_except_for_probes() {
-    const OPEN: Duration = Duration::from_secs(1);
+async fn a_service_in_trouble_is_left_alone() {
     let house = House::on_sqlite().await;
-    let (door, shop) = opened(&house, false, |s| {
-        s.limits.breaker.min_calls = 10;
-        s.limits.breaker.open_for = OPEN;
-        s.limits.breaker.open_cap = OPEN;
-    })
-    .await;
-    let begun = Instant::now();
+    let (door, shop) = opened(&house, false, |s| in_trouble(s, 10, LONG)).await;
     while shop.state() == State::Closed {
         read(&door, 500).await;
     }
     let asked = reads(&house).await;
     assert!(asked <= 10, "an open breaker ends the retries: {asked}");
 
-    let mut told = 0;
-    while reads(&house).await == asked {
+    for _ in 0..20 {
+        rests(&read(&door, 500).await);
+    }
+
+    assert_eq!(reads(&house).await, asked);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_in_trouble_is_probed_now_and_then_until_it_is_well() {
+    const OPEN: Duration = Duration::from_secs(1);
+    let house = House::on_sqlite().await;
+    let (door, shop) = opened(&house, false, |s| in_trouble(s, 10, OPEN)).await;
+    let begun = Instant::now();
+    while shop.state() == State::Closed {
+        read(&door, 500).await;
+    }
+
+    let asked = reads(&house).await;
+    until("a probe", async || {
         let answer = read(&door, 500).await;
         if answer.status == 503 {
             rests(&answer);
-            told += 1;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "no probe");
-    }
+        (reads(&house).await > asked).then_some(())
+    })
+    .await;
 
     let probes = reads(&house).await - asked;
     let turns = begun.elapsed().as_millis() / OPEN.as_millis();
     assert!(u128::from(probes) <= turns, "{probes} in {turns} turns");
-    assert!(told > 0);
-    let begun = Instant::now();
-    while read(&door, 200).await.status != 200 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "never closed");
-    }
+    until("a service that is well", async || {
+        (read(&door, 200).await.status == 200).then_some(())
+    })
+    .await;
     assert_eq!(shop.state(), State::Closed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_breaker_is_202_where_configured_and_the_claim_is_released() {
     let house = House::on_sqlite().await;
-    let trouble = |s: &mut UpstreamSettings| {
-        s.limits.breaker.min_calls = 3;
-        s.limits.breaker.open_for = Duration::from_secs(60);
-        s.limits.breaker.open_cap = Duration::from_secs(60);
-    };
+    let trouble = |s: &mut UpstreamSettings| in_trouble(s, 3, LONG);
     let plain = route(&house, settings(trouble), false);
     let (door, registry) = house.resilient_door(vec![plain]).await;
     while shop(&registry).state() == State::Closed {
@@ -270,7 +291,10 @@ async fn who_finds_all_places_taken_is_told_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_cannot_open_the_breaker_for_others() {
     let house = House::on_sqlite().await;
-    let quick_to_open = settings(|s| s.limits.breaker.consecutive = Some(1));
+    let quick_to_open = settings(|s| {
+        in_trouble(s, 1_000, LONG);
+        s.limits.breaker.consecutive = Some(1);
+    });
     let route = route(&house, quick_to_open, false);
     let (door, registry) = house.resilient_door(vec![route.clone()]).await;
     let shop = shop(&registry);
@@ -324,5 +348,6 @@ async fn a_read_is_cut_off_where_configured_and_a_write_never_is() {
     assert_eq!(house.state_of("k").await, Some(Record::Uncertain));
 
     assert_eq!(read(&door, 200).await.status, 504);
+    until("two more", async || (*counted.borrow() >= 3).then_some(())).await;
     assert_eq!(*counted.borrow(), 3, "twice");
 }

@@ -101,7 +101,7 @@ pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T
             return found;
         }
         assert!(
-            started.elapsed() < Duration::from_secs(20),
+            started.elapsed() < Duration::from_secs(60),
             "still not: {what}"
         );
         tokio::time::sleep(Duration::from_millis(10)).await;
