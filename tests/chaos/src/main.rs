@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use counterfoil_e2e::chaos::{self, Options, StoreKind};
+use counterfoil_e2e::chaos::{self, Least, Options, StoreKind};
 use counterfoil_e2e::journey::{self, Kind};
 use counterfoil_e2e::process::Launcher;
 
@@ -87,6 +87,7 @@ async fn direct(args: &Args, seed: u64, launcher: Launcher) -> Option<(String, O
     let options = Options {
         seed,
         length: Duration::from_secs(args.seconds),
+        least: Least::default(),
         store: args.store,
         relays: args.relays.max(1),
         writers: args.writers.max(1),

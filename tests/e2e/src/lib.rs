@@ -50,3 +50,7 @@ use std::time::Duration;
 pub const QUEUE: &str = "orders";
 /// The lease that most tests use: short, so that a death is noticed soon.
 pub const LEASE: Duration = Duration::from_secs(2);
+/// A lease that lasts on a busy machine, where work has to be handed over soon.
+pub const FAIR_LEASE: Duration = Duration::from_secs(10);
+/// A lease that does not run out while a test lasts.
+pub const LONG_LEASE: Duration = Duration::from_secs(60);

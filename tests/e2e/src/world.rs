@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use counterfoil_core::MessageId;
 
@@ -75,6 +76,11 @@ impl World {
     /// Starts a relay that is ready when this returns.
     pub async fn relay(&self, label: &str) -> Process {
         self.relay_with(self.relay_args(label)).await
+    }
+
+    /// Starts a relay with another lease, and waits until it is ready.
+    pub async fn leased_relay(&self, label: &str, lease: Duration) -> Process {
+        self.relay_with(self.relay_args(label).leased(lease)).await
     }
 
     /// Starts a relay with these arguments, and waits until it is ready.

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use counterfoil_e2e::chaos::{Options, StoreKind, run};
+use counterfoil_e2e::chaos::{Least, Options, StoreKind, run};
 use counterfoil_e2e::process::Launcher;
 
 async fn play(store: StoreKind) {
     let options = Options {
         seed: 20_261_115,
         length: Duration::from_secs(10),
+        least: Least {
+            committed: 101,
+            killed: 3,
+        },
         store,
         relays: 3,
         writers: 2,

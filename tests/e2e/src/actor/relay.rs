@@ -78,6 +78,13 @@ impl RelayArgs {
         }
     }
 
+    /// The same with another lease.
+    #[must_use]
+    pub fn leased(mut self, lease: Duration) -> Self {
+        self.lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        self
+    }
+
     /// The command line that gives these arguments.
     pub fn to_args(&self) -> Vec<String> {
         let mut args = vec!["relay".to_owned()];

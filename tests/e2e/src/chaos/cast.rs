@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{HOLDING, LEASE, Options, Report, SKIPPING, StoreKind, TIMEOUT};
+use super::{HOLDING, LEASE, Least, Options, Report, SKIPPING, StoreKind, TIMEOUT};
 use crate::actor::{Where, WriterArgs};
 use crate::book::Book;
 use crate::checker::Disturbance;
@@ -17,6 +17,8 @@ use crate::world::World;
 const JUST_BEFORE: Duration = Duration::from_secs(1);
 /// What a relay sends in this time after it wakes up it had begun before.
 const JUST_AFTER: Duration = Duration::from_secs(1);
+
+const RELAYS_KILLED: &str = "relays killed";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -129,6 +131,12 @@ impl Cast {
         }
     }
 
+    /// Whether at least so much has happened.
+    pub(super) async fn has_done(&self, least: Least) -> bool {
+        let killed = self.happened.get(RELAYS_KILLED).copied().unwrap_or(0);
+        killed >= least.killed && self.world.site.committed().await.len() >= least.committed
+    }
+
     fn count(&mut self, n: usize, relay: &'static str, writer: &'static str) {
         let what = if self.roles[n].part == Part::Relay {
             relay
@@ -139,7 +147,7 @@ impl Cast {
     }
 
     async fn kill(&mut self, n: usize) {
-        self.count(n, "relays killed", "writers killed");
+        self.count(n, RELAYS_KILLED, "writers killed");
         let back = self.world.book().now() + Duration::from_millis(self.rng.u64(0..1_500));
         let role = &mut self.roles[n];
         let State::Plays(mut process) = std::mem::replace(&mut role.state, State::Away(back))

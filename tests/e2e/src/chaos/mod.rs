@@ -52,12 +52,23 @@ pub struct Options {
     pub seed: u64,
     /// How long things are broken, before everything is healed.
     pub length: Duration,
+    /// They stay so until this many messages are committed and relays killed.
+    pub least: Least,
     /// On which database.
     pub store: StoreKind,
     /// Relays at one time.
     pub relays: usize,
     /// Writers at one time.
     pub writers: usize,
+}
+
+/// What has to happen in a run, even on a machine that is slow.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Least {
+    /// Messages.
+    pub committed: usize,
+    /// Relays.
+    pub killed: u64,
 }
 
 /// Plays a run. Absent when the database is missing.
@@ -71,7 +82,10 @@ pub async fn run(options: &Options, launcher: Launcher) -> Option<Report> {
     let mut moods = Moods::new(rng.fork());
     let mut cast = Cast::new(Arc::clone(&world), options, rng.fork());
     cast.everybody_enters().await;
-    while world.book().now() < options.length {
+    let begun = Instant::now();
+    while begun.elapsed() < options.length
+        || (begun.elapsed() < options.length + REST && !cast.has_done(options.least).await)
+    {
         tokio::time::sleep(Duration::from_millis(rng.u64(30..250))).await;
         if rng.u8(..) < 50 {
             moods.change(&world).await;

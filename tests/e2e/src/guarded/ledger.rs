@@ -18,6 +18,8 @@ const TABLE: &str =
 const READ: &str = "SELECT request, receipt FROM effects ORDER BY request, receipt";
 /// How long to wait for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the one who writes, on SQLite: longer than anything here takes.
+const BUSY: Duration = Duration::from_secs(60);
 /// Fewer than there are callers.
 const CONNECTIONS: u32 = 5;
 
@@ -121,7 +123,7 @@ ledger!(
         let options = SqliteConnectOptions::from_str(url)?
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
-            .busy_timeout(PATIENCE);
+            .busy_timeout(BUSY);
         let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS);
         Ok(pool.connect_lazy_with(options))
     }

@@ -6,6 +6,7 @@ use counterfoil_e2e::checker::Rules;
 use counterfoil_e2e::site::{Trapped, somebody_waits};
 use counterfoil_e2e::wait::PATIENCE;
 use counterfoil_e2e::world::World;
+use counterfoil_e2e::{FAIR_LEASE, LONG_LEASE};
 use sqlx::{Connection, PgConnection};
 
 crate::tests!(on_postgres:
@@ -16,7 +17,7 @@ crate::tests!(on_postgres:
 async fn a_settlement_whose_connection_breaks_is_made_again_and_nothing_is_repeated(w: World) {
     w.book().hold_all();
     w.put(4, 2).await;
-    let relay = w.relay("a").await;
+    let relay = w.leased_relay("a", LONG_LEASE).await;
     w.in_flight("a", 4).await;
 
     let mut obstacle = w.site.forbid_settling().await;
@@ -37,7 +38,7 @@ async fn a_connection_that_breaks_while_a_message_is_counted_lets_nobody_overtak
     // After a death, the next owner counts each message before it tries it.
     a.kill().await;
     w.site.is_gone("a").await;
-    let b = w.relay("b").await;
+    let b = w.leased_relay("b", FAIR_LEASE).await;
     assert_eq!(w.in_flight("b", 1).await, in_flight);
 
     // The first is settled and the second is being counted.

@@ -1,11 +1,11 @@
 //! Deaths of the application around its commit.
 
 use counterfoil_core::MessageId;
-use counterfoil_e2e::QUEUE;
 use counterfoil_e2e::actor::{Moment, Where, WriterArgs};
 use counterfoil_e2e::checker::Rules;
 use counterfoil_e2e::process::Process;
 use counterfoil_e2e::world::World;
+use counterfoil_e2e::{LONG_LEASE, QUEUE};
 
 crate::tests!(on_both:
     what_a_writer_had_not_committed_when_it_died_is_never_sent,
@@ -33,7 +33,7 @@ fn ids(said: &str) -> Vec<MessageId> {
 }
 
 async fn what_a_writer_had_not_committed_when_it_died_is_never_sent(w: World) {
-    let relay = w.relay("a").await;
+    let relay = w.leased_relay("a", LONG_LEASE).await;
     w.owned_by("a").await;
     let mut writer = writer(&w, Moment::BeforeCommit);
     let never = ids(&writer.says("written").await);
@@ -53,7 +53,7 @@ async fn what_a_writer_had_not_committed_when_it_died_is_never_sent(w: World) {
 }
 
 async fn what_a_writer_had_committed_when_it_died_is_sent(w: World) {
-    let relay = w.relay("a").await;
+    let relay = w.leased_relay("a", LONG_LEASE).await;
     w.owned_by("a").await;
     let mut writer = writer(&w, Moment::AfterCommit);
     let committed = ids(&writer.says("committed").await);

@@ -1,12 +1,12 @@
 //! What an operator does while messages are under way.
 
-use counterfoil_e2e::QUEUE;
 use counterfoil_e2e::app::Draft;
 use counterfoil_e2e::book::{Manner, Offer};
 use counterfoil_e2e::checker::Rules;
 use counterfoil_e2e::wait;
 use counterfoil_e2e::wire::Verdict;
 use counterfoil_e2e::world::World;
+use counterfoil_e2e::{LONG_LEASE, QUEUE};
 
 crate::tests!(on_both: a_queue_that_is_paused_and_resumed_keeps_its_order);
 
@@ -21,7 +21,7 @@ async fn a_queue_that_is_paused_and_resumed_keeps_its_order(w: World) {
         .put(&[slow.clone(), slow.clone(), slow.clone()])
         .await
         .unwrap();
-    let mut args = w.relay_args("a");
+    let mut args = w.relay_args("a").leased(LONG_LEASE);
     // Nothing but the relay's own memory of what it has read.
     args.rescan = 600_000;
     let relay = w.relay_with(args).await;

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use counterfoil_core::MessageId;
-use counterfoil_e2e::LEASE;
 use counterfoil_e2e::book::Offer;
 use counterfoil_e2e::checker::Rules;
 use counterfoil_e2e::process::Process;
@@ -11,6 +10,7 @@ use counterfoil_e2e::site::{Trapped, somebody_waits};
 use counterfoil_e2e::wait;
 use counterfoil_e2e::wire::Verdict;
 use counterfoil_e2e::world::World;
+use counterfoil_e2e::{FAIR_LEASE, LEASE, LONG_LEASE};
 
 crate::tests!(on_postgres:
     a_relay_frozen_for_less_than_its_lease_goes_on_as_if_nothing_had_been,
@@ -38,7 +38,7 @@ async fn ends_well(relay: &mut Process) {
 
 async fn a_relay_frozen_past_its_lease_cannot_settle_when_it_wakes_up(w: World) {
     let (mut a, in_flight) = frozen_in_flight(&w).await;
-    let b = w.relay("b").await;
+    let b = w.leased_relay("b", FAIR_LEASE).await;
     w.owned_by("b").await;
     w.in_flight("b", 1).await;
 
@@ -87,7 +87,7 @@ async fn a_relay_frozen_in_the_middle_of_a_settlement_does_not_keep_its_shards(w
     a.pause().await;
     trap.remove().await;
     w.book().store_all();
-    let b = w.relay("b").await;
+    let b = w.leased_relay("b", FAIR_LEASE).await;
 
     w.owned_by("b").await;
     w.drained().await;
@@ -118,12 +118,10 @@ async fn a_frozen_relay_keeps_its_queue_and_nothing_is_repeated(w: World) {
 async fn a_relay_frozen_for_less_than_its_lease_goes_on_as_if_nothing_had_been(w: World) {
     w.book().hold_all();
     w.put(4, 2).await;
-    let mut args = w.relay_args("a");
     // Far longer than the pause, however busy the machine is.
-    args.lease = 60_000;
-    let mut a = w.relay_with(args).await;
+    let mut a = w.leased_relay("a", LONG_LEASE).await;
     w.in_flight("a", 4).await;
-    let b = w.relay("b").await;
+    let b = w.leased_relay("b", LONG_LEASE).await;
 
     a.pause().await;
     w.book().store_held_and_all();

@@ -1,12 +1,12 @@
 //! Relays that come and go in peace: nothing is lost, and nothing is repeated.
 
-use counterfoil_e2e::QUEUE;
 use counterfoil_e2e::actor::{Where, WriterArgs};
 use counterfoil_e2e::checker::Rules;
 use counterfoil_e2e::process::Process;
 use counterfoil_e2e::wait;
 use counterfoil_e2e::wire::Verdict;
 use counterfoil_e2e::world::World;
+use counterfoil_e2e::{FAIR_LEASE, QUEUE};
 
 crate::tests!(on_both:
     relays_that_join_and_leave_share_the_work_and_repeat_nothing,
@@ -44,13 +44,13 @@ async fn shared_by(w: &World, labels: &[&str]) {
 
 async fn relays_that_join_and_leave_share_the_work_and_repeat_nothing(w: World) {
     let mut writer = traffic(&w).await;
-    let mut b = w.relay("b").await;
+    let mut b = w.leased_relay("b", FAIR_LEASE).await;
     shared_by(&w, &["b"]).await;
 
     // Where there is only one shard, it goes to the first by name.
-    let mut a = w.relay("a").await;
+    let mut a = w.leased_relay("a", FAIR_LEASE).await;
     shared_by(&w, &["a", "b"]).await;
-    let c = w.relay("c").await;
+    let c = w.leased_relay("c", FAIR_LEASE).await;
     shared_by(&w, &["a", "b", "c"]).await;
     a.terminate();
     assert!(a.ends().await.success(), "{}", a.log());
@@ -69,13 +69,13 @@ async fn a_relay_that_gives_shards_away_while_nobody_answers_does_not_send_their
 ) {
     w.book().hold_all();
     w.put(16, 2).await;
-    let mut args = w.relay_args("b");
+    let mut args = w.relay_args("b").leased(FAIR_LEASE);
     args.concurrency = 16;
     let mut b = w.relay_with(args).await;
     w.in_flight("b", 16).await;
 
     // It gives its share away as soon as it is told that nothing was stored.
-    let a = w.relay("a").await;
+    let a = w.leased_relay("a", FAIR_LEASE).await;
     if w.site.shards() > 1 {
         wait::until("the new one has got something", || async {
             w.site

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use counterfoil_core::MessageId;
+use counterfoil_e2e::FAIR_LEASE;
 use counterfoil_e2e::checker::Rules;
 use counterfoil_e2e::process::Process;
 use counterfoil_e2e::site::{Obstacle, Place, Trapped, somebody_waits};
@@ -26,7 +27,8 @@ async fn settling(
     verdict: Verdict,
 ) -> (Process, Box<dyn Obstacle>, BTreeSet<MessageId>) {
     w.book().hold_all();
-    let a = w.relay("a").await;
+    // It must not run out before its owner is killed.
+    let a = w.leased_relay("a", FAIR_LEASE).await;
     let offered = w.in_flight("a", 4).await;
     let mut trap = w.site.trap(Trapped::Leaving).await;
     w.book().release(|_| Some(verdict));
@@ -44,7 +46,7 @@ async fn a_settlement_that_dies_with_its_relay_is_undone_and_its_messages_repeat
 
     assert_eq!(w.pending().await, stored, "nothing was settled");
     w.book().store_all();
-    let b = w.relay("b").await;
+    let b = w.leased_relay("b", FAIR_LEASE).await;
     w.drained().await;
     for id in &stored {
         assert_eq!(w.times_offered(*id), 2, "stored once by each relay");
@@ -66,7 +68,7 @@ async fn a_settlement_that_outlives_its_relay_counts_and_is_not_repeated(w: Worl
         "the server has finished what it had begun"
     );
     w.book().store_all();
-    let b = w.relay("b").await;
+    let b = w.leased_relay("b", FAIR_LEASE).await;
     w.drained().await;
     w.check_and_end(b, &Rules::repeated_only(unsettled)).await;
 }
@@ -81,7 +83,7 @@ async fn a_relay_killed_while_it_parks_leaves_each_message_in_one_place(w: World
 
     w.book()
         .answer(|_| counterfoil_e2e::book::Manner::Now(Verdict::Refused));
-    let b = w.relay("b").await;
+    let b = w.leased_relay("b", FAIR_LEASE).await;
     let parked = parked(&w, 4).await;
     assert_eq!(parked, refused, "the first of each lane; the second waits");
     w.check(&Rules::nothing_repeated().or_parked()).await;

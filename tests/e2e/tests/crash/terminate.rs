@@ -7,7 +7,7 @@ use counterfoil_core::{Capabilities, Delivery, Destination, Outcome};
 use counterfoil_e2e::checker::Rules;
 use counterfoil_e2e::wait;
 use counterfoil_e2e::world::World;
-use counterfoil_e2e::{LEASE, QUEUE};
+use counterfoil_e2e::{LEASE, LONG_LEASE, QUEUE};
 use counterfoil_engine::{EngineBuilder, QueueSpec, Settings};
 use counterfoil_testkit::memory::MemoryStore;
 
@@ -16,7 +16,7 @@ crate::tests!(on_both: a_relay_that_is_asked_to_end_finishes_what_it_began_and_r
 async fn a_relay_that_is_asked_to_end_finishes_what_it_began_and_repeats_nothing(w: World) {
     w.book().hold_all();
     w.put(8, 3).await;
-    let mut a = w.relay("a").await;
+    let mut a = w.leased_relay("a", LONG_LEASE).await;
     let in_flight = w.in_flight("a", 4).await;
 
     a.terminate();
@@ -28,7 +28,7 @@ async fn a_relay_that_is_asked_to_end_finishes_what_it_began_and_repeats_nothing
         w.pending().await.is_disjoint(&in_flight),
         "what had begun is settled"
     );
-    let b = w.relay("b").await;
+    let b = w.leased_relay("b", LONG_LEASE).await;
     w.drained().await;
     w.check_and_end(b, &Rules::nothing_repeated()).await;
 }
@@ -71,7 +71,10 @@ async fn an_engine_that_is_dropped_is_no_member_any_more() {
             .unwrap();
         survey.members.len()
     };
-    assert_eq!(members().await, 1);
+    wait::until("it is a member", || async {
+        (members().await == 1).then_some(())
+    })
+    .await;
 
     drop(engine);
     wait::until("it has left", || async {
