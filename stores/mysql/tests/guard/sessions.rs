@@ -68,7 +68,7 @@ async fn everything_works(t: &T, guard: &MysqlGuard, n: i64) {
     assert!(all.iter().all(|f| f.record.key != key));
     guard.stats().await.unwrap();
     guard.stuck(Duration::ZERO, None, 10).await.unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(1));
+    assert!(asked.elapsed() < Duration::from_secs(20));
     assert!(guard.finish(&mut tx, &write).await.unwrap());
     tx.commit().await.unwrap();
     // A session that reads at one moment for ever would not see it.
@@ -188,7 +188,7 @@ fn nobody_waits_long_for_a_claim() {
         let forgotten = rival.forget(&running.digest).await;
 
         assert!(
-            asked.elapsed() < Duration::from_secs(10),
+            asked.elapsed() < Duration::from_secs(40),
             "{:?}",
             asked.elapsed()
         );

@@ -27,7 +27,8 @@ impl SqliteHarness {
         let path = home.path().join("app.db");
         let options = SqliteConnectOptions::new()
             .filename(&path)
-            .create_if_missing(true);
+            .create_if_missing(true)
+            .busy_timeout(Duration::from_secs(60));
         let pool = SqlitePoolOptions::new()
             .max_connections(8)
             .connect_with(options)
