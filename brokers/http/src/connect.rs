@@ -301,7 +301,7 @@ mod tests {
         let empty = failure(&dialer(settings(), always(vec![]))).await;
         let start = Instant::now();
         let silent = failure(&dialer(settings().connect_timeout(limit), silent)).await;
-        assert!(start.elapsed() < Duration::from_secs(1));
+        assert!(start.elapsed() < Duration::from_secs(20));
 
         assert!(
             unknown

@@ -15,7 +15,7 @@ use counterfoil_testkit::broker::fixture::message;
 use counterfoil_testkit::server::{Certificate, PrivateKafka};
 use support::{make_topic, patiently};
 
-const TIMEOUT: Duration = Duration::from_secs(4);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One message there and back, or what was said instead.
 async fn there_and_back(settings: Settings, source: SourceSettings) -> Outcome {

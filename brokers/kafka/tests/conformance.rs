@@ -21,12 +21,15 @@ use tokio::sync::Mutex;
 
 counterfoil_testkit::broker_suite!(Harness);
 
+/// Long enough for a machine that is busy with other things.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Short, so that an outage is noticed while a test waits.
-const TIMEOUT: Duration = Duration::from_secs(4);
+const HASTY: Duration = Duration::from_secs(4);
 const PARTITIONS: i32 = 4;
 
 struct Harness {
     url: String,
+    timeout: Duration,
     private: Mutex<Option<PrivateKafka>>,
     made: std::sync::Mutex<Vec<String>>,
 }
@@ -35,6 +38,7 @@ impl Harness {
     fn of(url: String, private: Option<PrivateKafka>) -> Self {
         Self {
             url,
+            timeout: if private.is_some() { HASTY } else { TIMEOUT },
             private: Mutex::new(private),
             made: std::sync::Mutex::default(),
         }
@@ -46,20 +50,20 @@ impl Harness {
     }
 }
 
-fn destination(url: &str, topic: &str) -> Arc<dyn Destination> {
-    let settings = Settings::new(url, topic).timeout(TIMEOUT);
+fn destination(url: &str, topic: &str, timeout: Duration) -> Arc<dyn Destination> {
+    let settings = Settings::new(url, topic).timeout(timeout);
     Arc::new(counterfoil_kafka::Kafka::new(settings).unwrap())
 }
 
-fn source(url: &str, topic: &str, group: &str) -> Arc<dyn Source> {
-    let settings = SourceSettings::new(url, topic, group).timeout(TIMEOUT);
+fn source(url: &str, topic: &str, group: &str, timeout: Duration) -> Arc<dyn Source> {
+    let settings = SourceSettings::new(url, topic, group).timeout(timeout);
     Arc::new(KafkaSource::new(settings).unwrap())
 }
 
 fn door(url: &str, topic: &str) -> Door {
     Door {
-        destination: destination(url, topic),
-        source: source(url, topic, "stock"),
+        destination: destination(url, topic, HASTY),
+        source: source(url, topic, "stock", HASTY),
     }
 }
 
@@ -115,11 +119,12 @@ impl BrokerHarness for Harness {
     }
 
     async fn destination(&self, topic: &str) -> Arc<dyn Destination> {
-        destination(&self.url, topic)
+        destination(&self.url, topic, self.timeout)
     }
 
     async fn source(&self, topic: &str, group: &str) -> Arc<dyn Source> {
-        source(&self.url, topic, &format!("{topic}-{group}"))
+        let group = format!("{topic}-{group}");
+        source(&self.url, topic, &group, self.timeout)
     }
 
     async fn put(&self, topic: &str, message: &Foreign) {

@@ -24,9 +24,12 @@ use counterfoil_testkit::broker_suite;
 use counterfoil_testkit::server::{self, PrivateNats};
 use tokio::sync::Mutex;
 
-/// As short as a busy machine allows.
-const WINDOW: Duration = Duration::from_secs(2);
-const TIMEOUT: Duration = Duration::from_secs(4);
+/// A busy machine must not look like a dead consumer.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Long enough for a machine that is busy with other things.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Short, so that an outage is noticed while a test waits.
+const HASTY: Duration = Duration::from_secs(4);
 const PARTITIONS: u16 = 4;
 
 struct Harness {
@@ -41,6 +44,13 @@ impl Harness {
             url,
             private: private.map(Mutex::new),
             made: Mutex::default(),
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        match self.private {
+            Some(_) => HASTY,
+            None => TIMEOUT,
         }
     }
 
@@ -69,26 +79,26 @@ impl Harness {
 
     fn door(url: &str, topic: &str) -> Door {
         Door {
-            destination: destination(url, topic),
-            source: source(url, topic, "stock"),
+            destination: destination(url, topic, HASTY),
+            source: source(url, topic, "stock", HASTY),
         }
     }
 }
 
-fn destination(url: &str, topic: &str) -> Arc<dyn Destination> {
+fn destination(url: &str, topic: &str, timeout: Duration) -> Arc<dyn Destination> {
     let settings = Settings::new(url, topic)
         .partitions(PARTITIONS)
-        .timeout(TIMEOUT)
-        .connect_timeout(TIMEOUT / 2);
+        .timeout(timeout)
+        .connect_timeout(timeout / 2);
     Arc::new(Nats::new(settings).unwrap())
 }
 
-fn source(url: &str, topic: &str, group: &str) -> Arc<dyn Source> {
+fn source(url: &str, topic: &str, group: &str, timeout: Duration) -> Arc<dyn Source> {
     let settings = SourceSettings::new(url, topic, group)
         .partitions(PARTITIONS)
         .ack_wait(WINDOW)
-        .timeout(TIMEOUT)
-        .connect_timeout(TIMEOUT / 2);
+        .timeout(timeout)
+        .connect_timeout(timeout / 2);
     Arc::new(NatsSource::new(settings).unwrap())
 }
 
@@ -146,11 +156,11 @@ impl BrokerHarness for Harness {
     }
 
     async fn destination(&self, topic: &str) -> Arc<dyn Destination> {
-        destination(&self.url, topic)
+        destination(&self.url, topic, self.timeout())
     }
 
     async fn source(&self, topic: &str, group: &str) -> Arc<dyn Source> {
-        source(&self.url, topic, group)
+        source(&self.url, topic, group, self.timeout())
     }
 
     async fn put(&self, topic: &str, message: &Foreign) {

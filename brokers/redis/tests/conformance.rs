@@ -33,7 +33,11 @@ mod one_stream {
 /// Small, so that the suite is quick.
 const LARGEST: usize = 2 * 1024 * 1024;
 /// A busy machine must not look like a dead consumer.
-const MISSED_AFTER: Duration = Duration::from_secs(3);
+const MISSED_AFTER: Duration = Duration::from_secs(5);
+/// Long enough for a machine that is busy with other things.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Short, so that an outage is noticed while a test waits.
+const HASTY: Duration = Duration::from_secs(4);
 
 /// Redis with so many partitions, or with one stream.
 struct RedisHarness<const PARTITIONS: u16> {
@@ -53,15 +57,22 @@ impl<const PARTITIONS: u16> RedisHarness<PARTITIONS> {
 
     fn door(url: &str, topic: &str) -> Door {
         Door {
-            destination: Self::to(url, topic),
-            source: Self::from(url, topic, "stock"),
+            destination: Self::to(url, topic, HASTY),
+            source: Self::from(url, topic, "stock", HASTY),
         }
     }
 
-    fn to(url: &str, topic: &str) -> Arc<dyn Destination> {
+    fn timeout(&self) -> Duration {
+        match self.private {
+            Some(_) => HASTY,
+            None => TIMEOUT,
+        }
+    }
+
+    fn to(url: &str, topic: &str, timeout: Duration) -> Arc<dyn Destination> {
         let mut settings = Settings::new(url, topic)
-            .timeout(Duration::from_secs(4))
-            .connect_timeout(Duration::from_secs(2))
+            .timeout(timeout)
+            .connect_timeout(timeout / 2)
             .max_payload(LARGEST);
         if PARTITIONS > 0 {
             settings = settings.partitions(PARTITIONS);
@@ -69,10 +80,10 @@ impl<const PARTITIONS: u16> RedisHarness<PARTITIONS> {
         Arc::new(RedisStreams::new(settings).unwrap())
     }
 
-    fn from(url: &str, topic: &str, group: &str) -> Arc<dyn Source> {
+    fn from(url: &str, topic: &str, group: &str, timeout: Duration) -> Arc<dyn Source> {
         let mut settings = SourceSettings::new(url, topic, group)
-            .timeout(Duration::from_secs(4))
-            .connect_timeout(Duration::from_secs(2))
+            .timeout(timeout)
+            .connect_timeout(timeout / 2)
             .missed_after(MISSED_AFTER);
         if PARTITIONS > 0 {
             settings = settings.partitions(PARTITIONS);
@@ -142,11 +153,11 @@ impl<const PARTITIONS: u16> BrokerHarness for RedisHarness<PARTITIONS> {
     }
 
     async fn destination(&self, topic: &str) -> Arc<dyn Destination> {
-        Self::to(&self.url, topic)
+        Self::to(&self.url, topic, self.timeout())
     }
 
     async fn source(&self, topic: &str, group: &str) -> Arc<dyn Source> {
-        Self::from(&self.url, topic, group)
+        Self::from(&self.url, topic, group, self.timeout())
     }
 
     async fn put(&self, topic: &str, message: &Foreign) {

@@ -61,14 +61,30 @@ pub fn build(settings: Settings) -> Nats {
 
 /// A source that does, with a short window.
 pub fn source(settings: SourceSettings) -> NatsSource {
+    source_within(settings, WINDOW)
+}
+
+/// The same with another window.
+pub fn source_within(settings: SourceSettings, window: Duration) -> NatsSource {
     let settings = settings.timeout(LONG).connect_timeout(LONG / 2);
-    NatsSource::new(settings.ack_wait(WINDOW)).unwrap()
+    NatsSource::new(settings.ack_wait(window)).unwrap()
 }
 
 /// A new member.
 pub async fn join(nats: &PrivateNats, subject: &str, partitions: u16) -> Box<dyn Subscription> {
+    join_within(nats, subject, partitions, WINDOW).await
+}
+
+/// The same with another window.
+pub async fn join_within(
+    nats: &PrivateNats,
+    subject: &str,
+    partitions: u16,
+    window: Duration,
+) -> Box<dyn Subscription> {
     let settings = SourceSettings::new(nats.url(), subject, "stock").partitions(partitions);
-    source(settings).subscribe().await.unwrap()
+    let source = source_within(settings, window);
+    source.subscribe().await.unwrap()
 }
 
 /// An ordinary message.

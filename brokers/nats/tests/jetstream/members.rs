@@ -8,7 +8,9 @@ use counterfoil_core::{Destination as _, Outcome};
 use counterfoil_nats::Settings;
 use counterfoil_testkit::server::PrivateNats;
 
-use crate::{LONG, WINDOW, build, delivery, done, join, make, publish, stream, take, versions};
+use crate::{
+    LONG, WINDOW, build, delivery, done, join, join_within, make, publish, stream, take, versions,
+};
 
 /// What comes within a moment.
 async fn glimpse(member: &mut Box<dyn Subscription>) -> usize {
@@ -45,18 +47,19 @@ async fn what_a_dead_member_had_comes_before_what_is_new() {
 
 #[tokio::test]
 async fn what_a_member_that_left_had_comes_first_and_at_once() {
+    const WINDOW: Duration = Duration::from_secs(60);
     let Some(nats) = PrivateNats::start().await else {
         return;
     };
     make(&nats, stream("orders", "orders")).await;
-    let mut first = join(&nats, "orders", 1).await;
+    let mut first = join_within(&nats, "orders", 1, WINDOW).await;
     publish(&nats, "orders", 1..6).await;
     let had = take(&mut first, 3).await;
     assert_eq!(versions(&had), [1, 2, 3]);
 
     first.close().await.unwrap();
     let left = tokio::time::Instant::now();
-    let mut second = join(&nats, "orders", 1).await;
+    let mut second = join_within(&nats, "orders", 1, WINDOW).await;
     let came = take(&mut second, 5).await;
 
     assert_eq!(versions(&came), [1, 2, 3, 4, 5]);

@@ -24,13 +24,16 @@ use counterfoil_testkit::broker::harness::{BrokerHarness, Door, Foreign, Manner}
 use counterfoil_testkit::server::{self, PrivateSqs};
 use tokio::sync::Mutex;
 
-/// The shortest that the driver allows. With hundreds of groups out, the server needs seconds for a
-/// sign of life in a FIFO queue.
+/// A busy machine must not look like a dead consumer. With hundreds of groups out, the server needs
+/// seconds for a sign of life in a FIFO queue.
 pub(crate) fn visibility(queue: &str) -> Duration {
-    let seconds = if queue.ends_with(".fifo") { 8 } else { 3 };
+    let seconds = if queue.ends_with(".fifo") { 8 } else { 5 };
     Duration::from_secs(seconds)
 }
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// Long enough for a machine that is busy with other things.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Short, so that an outage is noticed while a test waits.
+const HASTY: Duration = Duration::from_secs(5);
 
 /// The server, and the kind of queues that it makes.
 pub(crate) struct Servant<const FIFO: bool> {
@@ -63,7 +66,7 @@ pub(crate) fn settings(url: &str, queue: &str) -> Settings {
         .endpoint(url)
         .credentials("key", "secret")
         .timeout(TIMEOUT)
-        .connect_timeout(Duration::from_secs(2))
+        .connect_timeout(TIMEOUT / 2)
 }
 
 /// Settings of a source as tests use them.
@@ -72,9 +75,19 @@ pub(crate) fn source_settings(url: &str, queue: &str) -> SourceSettings {
         .endpoint(url)
         .credentials("key", "secret")
         .timeout(TIMEOUT)
-        .connect_timeout(Duration::from_secs(2))
+        .connect_timeout(TIMEOUT / 2)
         .wait(Duration::from_secs(1))
         .visibility(visibility(queue))
+}
+
+/// Both directions, with timeouts that an outage reaches.
+fn hasty(url: &str, queue: &str) -> Door {
+    let to = settings(url, queue).timeout(HASTY);
+    let from = source_settings(url, queue).timeout(HASTY);
+    Door {
+        destination: Arc::new(Sqs::new(to.connect_timeout(HASTY / 2)).unwrap()),
+        source: Arc::new(SqsSource::new(from.connect_timeout(HASTY / 2)).unwrap()),
+    }
 }
 
 impl<const FIFO: bool> Servant<FIFO> {
@@ -212,11 +225,17 @@ impl<const FIFO: bool> BrokerHarness for Servant<FIFO> {
     }
 
     async fn destination(&self, topic: &str) -> Arc<dyn Destination> {
-        Arc::new(Sqs::new(settings(&self.url, topic)).unwrap())
+        match self.private {
+            Some(_) => hasty(&self.url, topic).destination,
+            None => Arc::new(Sqs::new(settings(&self.url, topic)).unwrap()),
+        }
     }
 
     async fn source(&self, topic: &str, _group: &str) -> Arc<dyn Source> {
-        Arc::new(SqsSource::new(source_settings(&self.url, topic)).unwrap())
+        match self.private {
+            Some(_) => hasty(&self.url, topic).source,
+            None => Arc::new(SqsSource::new(source_settings(&self.url, topic)).unwrap()),
+        }
     }
 
     async fn put(&self, topic: &str, message: &Foreign) {
@@ -257,10 +276,7 @@ impl<const FIFO: bool> BrokerHarness for Servant<FIFO> {
             "{url}/000000000000/nobody{}",
             if FIFO { ".fifo" } else { "" }
         );
-        Door {
-            destination: Arc::new(Sqs::new(settings(url, &queue)).unwrap()),
-            source: Arc::new(SqsSource::new(source_settings(url, &queue)).unwrap()),
-        }
+        hasty(url, &queue)
     }
 
     async fn stranger(&self, _topic: &str) -> Option<Door> {

@@ -71,7 +71,7 @@ async fn a_consumer_is_warned_about_a_careless_queue() {
     for words in [
         "no redrive policy",
         "within 60 s",
-        "silent for 3 s",
+        "silent for 5 s",
         "dead letters have nowhere to go",
         "orders-DLQ",
     ] {

@@ -16,7 +16,7 @@ pub struct Manner {
     /// Each group gets every message. Otherwise all groups are the same one.
     pub groups: bool,
     /// For how long the broker waits for a sign of life of a consumer before it gives the
-    /// consumer's messages to others, as the harness has set it: as short as the broker allows.
+    /// consumer's messages to others, as the harness has set it: a few seconds.
     pub window: Duration,
     /// A private server still has its messages after it was killed and restarted.
     pub keeps_data: bool,
@@ -51,8 +51,9 @@ pub struct Door {
 
 /// A broker under test.
 ///
-/// Its destinations and sources have timeouts of a few seconds, so that an outage is noticed while
-/// a test waits, and windows as short as the broker allows.
+/// On a private server its destinations and sources have timeouts of a few seconds, so that an
+/// outage is noticed while a test waits; on the server for all they have time. Windows are of a few
+/// seconds, so that a death is noticed, and a busy machine is not taken for one.
 #[async_trait]
 pub trait BrokerHarness: Sized + Send + Sync + 'static {
     /// The server for all tests. Absent: skip the test.

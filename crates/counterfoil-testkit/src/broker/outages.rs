@@ -9,9 +9,7 @@ use counterfoil_core::{Code, Delivery, Destination, MessageId, Outcome};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::fixture::{
-    BrokerFixture, Member, PATIENCE, assert_once, id_of, ids, join, message, messages, offer,
-};
+use super::fixture::{BrokerFixture, Member, PATIENCE, id_of, ids, join, message, messages, offer};
 use super::harness::{BrokerHarness, Manner};
 
 /// Between two attempts.
@@ -230,9 +228,10 @@ pub async fn a_broker_that_is_down_at_the_start_is_used_later<H: BrokerHarness>(
     assert!(refused.is_some(), "let in by nobody");
     t.harness.restart().await;
     let mut member = join(&source, t.manner).await;
-    until_stored(&destination, &early).await;
+    let perhaps = until_stored(&destination, &early).await;
     let came = member.take_ids(&ids(std::slice::from_ref(&early))).await;
-    assert_once(&came, &[early], t.manner);
+    assert!(came.iter().all(|a| t.id(a) == early.id), "of somebody else");
+    assert!((1..=1 + perhaps).contains(&came.len()), "{}", came.len());
     member.done(&came).await;
     member.close().await;
 }
