@@ -47,7 +47,7 @@ impl<H: TxHarness> GuardFixture<H> {
             Ok(None) => panic!("a busy database says nothing about a key"),
             Err(other) => panic!("{other:?}"),
         }
-        assert!(waited < Duration::from_secs(3), "{waited:?}");
+        assert!(waited < Duration::from_secs(20), "{waited:?}");
     }
 }
 
@@ -155,7 +155,7 @@ pub async fn case_5_a_second_claim_is_refused_while_the_first_is_open<H: TxHarne
         let write = claim("k");
         let put = rival.put(&write);
         let _ = tokio::time::timeout(Duration::from_millis(300), put).await;
-        assert!(asked.elapsed() < Duration::from_secs(3));
+        assert!(asked.elapsed() < Duration::from_secs(20));
     }
     t.harness.commit(tx).await.unwrap();
 
@@ -368,7 +368,7 @@ pub async fn case_32_a_purge_passes_over_what_a_transaction_replaces<H: TxHarnes
 
     let asked = Instant::now();
     let purged = Records::purge(&rival, 10).await;
-    assert!(asked.elapsed() < Duration::from_secs(3));
+    assert!(asked.elapsed() < Duration::from_secs(20));
     t.harness.commit(tx).await.unwrap();
 
     match purged {

@@ -115,7 +115,7 @@ pub async fn a_purge_passes_over_what_is_just_processed<H: InboxHarness>(t: Fixt
 
     let asked = Instant::now();
     assert_eq!(t.purge(DAY, 10).await, 3);
-    assert!(asked.elapsed() < Duration::from_secs(3));
+    assert!(asked.elapsed() < Duration::from_secs(20));
     t.end(tx, &[(&lane(1), 2)]).await;
 
     assert_eq!(t.purge(DAY, 10).await, 0);
