@@ -114,15 +114,7 @@ macro_rules! guard_suite {
             expired_tokens_go_in_batches,
             a_bad_owner_is_refused,
         );
-        $crate::guard_cases!($harness, locking:
-            a_lock_has_one_holder,
-            a_released_lock_is_free_and_its_number_grows,
-            a_lock_whose_lease_is_over_is_free_and_its_holder_fenced_off,
-            a_renewed_lock_is_held_longer,
-            a_lock_that_ran_out_cannot_be_renewed,
-            locks_whose_names_look_alike_are_different,
-            fifty_attempts_at_once_have_one_holder,
-        );
+        $crate::lock_suite!($crate::guard::run::<$harness, _, _>);
     };
 }
 
