@@ -1,24 +1,27 @@
-//! What Redis can do for the guard and the inbox: fast gates in front of the database, and one-time
-//! tokens.
+//! What Redis can do for the guard and the inbox: fast gates in front of the database, one-time
+//! tokens, and locks with a lease.
 //!
 //! # Promise
-//! A gate saves work and decides nothing. A token is used by one, once, as long as Redis keeps
-//! what it was told.
+//! A gate saves work and decides nothing. A token is used by one, once, and a lock has one holder,
+//! as long as Redis keeps what it was told.
 //!
 //! | | needs Redis to | when Redis is gone | when Redis forgets |
 //! |---|---|---|---|
 //! | [`RedisGate`] | be fast | the database decides alone | the database decides |
 //! | [`RedisSeen`] | be fast | the ledger decides alone | the ledger decides |
 //! | [`RedisTokens`] | keep what it was told | no token is issued or used | forms have to be sent again |
+//! | [`RedisLocks`] | keep what it was told | no lock is taken or prolonged | a lock may have two holders: compare their numbers |
 
 mod gate;
 mod link;
+mod locks;
 mod seen;
 mod tokens;
 
 use counterfoil_core::BoxError;
 
 pub use gate::{Options, RedisGate};
+pub use locks::{LockOptions, RedisLocks};
 pub use seen::{RedisSeen, SeenOptions};
 pub use tokens::{RedisTokens, TokenOptions};
 

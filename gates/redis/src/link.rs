@@ -9,7 +9,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use counterfoil_core::BoxError;
+use counterfoil_core::{BoxError, StoreError};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
@@ -39,6 +39,22 @@ pub(crate) enum Failure {
     Said(RedisError),
 }
 
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        let Failure::Said(error) = &failure else {
+            return Self::Unreachable(failure.into());
+        };
+        match error.code() {
+            _ if error.is_io_error() => Self::Unreachable(failure.into()),
+            Some("OOM" | "READONLY" | "MISCONF" | "NOREPLICAS") => {
+                Self::NotWritable(error.to_string(), failure.into())
+            }
+            Some("LOADING" | "BUSY" | "MASTERDOWN") => Self::Busy(failure.into()),
+            _ => Self::Database(failure.into()),
+        }
+    }
+}
+
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
@@ -46,6 +62,16 @@ pub(crate) struct Settings {
     pub(crate) patience: Duration,
     /// How long Redis is left alone after a failure.
     pub(crate) rest: Duration,
+}
+
+impl Settings {
+    /// For what nobody else can decide: everybody asks, also after a failure.
+    pub(crate) fn restless(patience: Duration) -> Self {
+        Self {
+            patience,
+            rest: Duration::ZERO,
+        }
+    }
 }
 
 /// The connection to one Redis.

@@ -17,13 +17,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use counterfoil_core::StoreError;
 use counterfoil_core::guard::{Consumed, Token, Tokens};
 use counterfoil_core::message::check_name;
 use counterfoil_core::store::Result;
 
 use crate::OptionsError;
-use crate::link::{Failure, Link, Settings};
+use crate::link::{Link, Settings};
 
 /// Deletes a token only if it is this owner's.
 const CONSUME: &str =
@@ -61,13 +60,8 @@ pub struct RedisTokens {
 impl RedisTokens {
     /// Tokens in the Redis at this URL. Nothing is opened before the first use.
     pub fn new(url: &str, options: TokenOptions) -> std::result::Result<Self, OptionsError> {
-        let settings = Settings {
-            patience: options.patience,
-            // Nobody else can decide: everybody asks.
-            rest: Duration::ZERO,
-        };
         Ok(Self {
-            link: Link::new(url, settings)?,
+            link: Link::new(url, Settings::restless(options.patience))?,
             prefix: options.prefix,
         })
     }
@@ -88,14 +82,14 @@ impl Tokens for RedisTokens {
             .arg(owner)
             .arg("PX")
             .arg(ttl.as_millis().clamp(1, i64::MAX as u128 / 2).to_string());
-        let () = self.link.ask(&command).await.map_err(store_error)?;
+        let () = self.link.ask(&command).await?;
         Ok(token)
     }
 
     async fn consume(&self, token: &Token, owner: &str) -> Result<Consumed> {
         let mut command = redis::cmd("EVAL");
         command.arg(CONSUME).arg(1).arg(self.name(token)).arg(owner);
-        let deleted: i64 = self.link.ask(&command).await.map_err(store_error)?;
+        let deleted: i64 = self.link.ask(&command).await?;
         Ok(match deleted {
             1 => Consumed::Won,
             _ => Consumed::Refused,
@@ -105,19 +99,5 @@ impl Tokens for RedisTokens {
     /// Nothing is left to do: Redis removes what has expired.
     async fn purge(&self, _batch: u32) -> Result<u64> {
         Ok(0)
-    }
-}
-
-fn store_error(failure: Failure) -> StoreError {
-    let Failure::Said(error) = &failure else {
-        return StoreError::Unreachable(failure.into());
-    };
-    match error.code() {
-        _ if error.is_io_error() => StoreError::Unreachable(failure.into()),
-        Some("OOM" | "READONLY" | "MISCONF") => {
-            StoreError::NotWritable(error.to_string(), failure.into())
-        }
-        Some("LOADING" | "BUSY" | "MASTERDOWN") => StoreError::Busy(failure.into()),
-        _ => StoreError::Database(failure.into()),
     }
 }
