@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use axum_idempotent::{IdempotentLayer, IdempotentOptions};
@@ -119,23 +120,26 @@ macro_rules! endpoints {
                 Ok(all.with_state(pool.clone()))
             }
 
-            async fn select(State(pool): State<$pool>, Json(_): Json<Value>) -> Json<Value> {
-                let row: Result<(i64,), sqlx::Error> =
-                    sqlx::query_as($select).bind(1_i64).fetch_one(&pool).await;
-                Json(json!({ "amount": row.map_or(-1, |r| r.0) }))
+            async fn select(
+                State(pool): State<$pool>,
+                Json(_): Json<Value>,
+            ) -> Result<Json<Value>, Failed> {
+                let row = sqlx::query_as($select).bind(1_i64).fetch_one(&pool);
+                let (amount,): (i64,) = row.await.map_err(failed)?;
+                Ok(Json(json!({ "amount": amount })))
             }
 
-            async fn insert(State(pool): State<$pool>, Json(body): Json<Value>) -> Result<Json<Value>, String> {
-                let mut tx = pool.begin_with($begin).await.map_err(|e| e.to_string())?;
+            async fn insert(State(pool): State<$pool>, Json(body): Json<Value>) -> Result<Json<Value>, Failed> {
+                let mut tx = pool.begin_with($begin).await.map_err(failed)?;
                 write(&mut tx, &body).await?;
-                tx.commit().await.map_err(|e| e.to_string())?;
+                tx.commit().await.map_err(failed)?;
                 Ok(Json(json!({ "paid": true })))
             }
 
             async fn in_tx(
                 mut tx: Tx<counterfoil::$database>,
                 Json(body): Json<Value>,
-            ) -> Result<Json<Value>, String> {
+            ) -> Result<Json<Value>, Failed> {
                 write(&mut tx, &body).await?;
                 Ok(Json(json!({ "paid": true })))
             }
@@ -143,13 +147,13 @@ macro_rules! endpoints {
             async fn write(
                 tx: &mut sqlx::Transaction<'static, <counterfoil::$database as Database>::Sqlx>,
                 body: &Value,
-            ) -> Result<(), String> {
+            ) -> Result<(), Failed> {
                 sqlx::query($insert)
                     .bind("somebody")
                     .bind(body["amount"].as_i64())
                     .execute(&mut **tx)
                     .await
-                    .map_err(|e| e.to_string())?;
+                    .map_err(failed)?;
                 Ok(())
             }
         }
@@ -189,6 +193,13 @@ fn remembered<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> 
         .route("/session", post(begin_session))
         .layer(SessionLayer::new(store).with_cookie_options(cookie))
         .layer(CookieManagerLayer::new())
+}
+
+/// What an endpoint could not do. The run ends with it.
+type Failed = (StatusCode, String);
+
+fn failed(error: sqlx::Error) -> Failed {
+    (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
 async fn begin_session(session: Session<MokaStore>) -> Result<(), String> {

@@ -145,7 +145,9 @@ impl PostgresGuard {
             "\n",
             include_str!("../migrations/0005_guard_steps.sql"),
             "\n",
-            include_str!("../migrations/0007_guard_first.sql")
+            include_str!("../migrations/0007_guard_first.sql"),
+            "\n",
+            include_str!("../migrations/0008_guard_purge.sql")
         );
         Ok(renamed(steps, name))
     }

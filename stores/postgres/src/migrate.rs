@@ -52,6 +52,16 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "guard first",
         sql: include_str!("../migrations/0007_guard_first.sql"),
     },
+    Migration {
+        version: 8,
+        oldest_reader: 1,
+        name: "guard purge",
+        // Not for tables of a domain: in another schema the name could be somebody else's.
+        sql: concat!(
+            include_str!("../migrations/0008_guard_purge.sql"),
+            "DROP INDEX IF EXISTS counterfoil_guard_over;\n"
+        ),
+    },
 ];
 
 const TABLE: &str = "\
