@@ -172,6 +172,37 @@ pub(crate) async fn case_23_a_stale_owner_gets_the_winners_answer<D: TestDb>(scr
     );
 }
 
+pub(crate) async fn case_23_the_caller_of_a_stale_owner_gets_the_winners_answer<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let app = app(scratch);
+    let first = app.spawn(pay("k", json!({"do": "wait"})));
+    app.arrived(1).await;
+    let key = Key::new("alice", "http", "k").unwrap();
+    let records = app.guard.records();
+    let found = records.look(&key.digest()).await.unwrap().unwrap();
+
+    assert!(records.settle(&found, &Change::Release).await.unwrap());
+    let rival = counterfoil::Guard::<D>::new(&app.shared.pool, quick()).unwrap();
+    let entered = rival.enter_leased(&key, &found.record.fingerprint).await;
+    let Ok(Entered::Fresh(second)) = entered else {
+        panic!("not fresh")
+    };
+    let answer = Snapshot {
+        status: 201,
+        headers: Vec::new(),
+        body: Some("of the second".into()),
+    };
+    second.end(End::Succeeded(answer)).await.unwrap();
+    app.shared.go.add_permits(1);
+
+    let told = first.await.unwrap();
+    assert_eq!(
+        (told.status, told.replayed(), &told.body[..]),
+        (201, true, &b"of the second"[..])
+    );
+}
+
 pub(crate) async fn case_24_a_handler_longer_than_its_lease_stays_exclusive<D: TestDb>(
     scratch: Scratch<D>,
 ) {

@@ -91,6 +91,7 @@ cases! {
     leased::case_18_a_harmless_error_runs_again_and_a_final_one_is_replayed,
     leased::case_19_leased_a_business_error_is_replayed,
     leased::case_23_a_stale_owner_gets_the_winners_answer,
+    leased::case_23_the_caller_of_a_stale_owner_gets_the_winners_answer,
     leased::case_24_a_handler_longer_than_its_lease_stays_exclusive,
     leased::case_38_in_overwrite_mode_the_older_is_fenced_off,
     leased::a_panic_leaves_uncertainty_and_a_check_settles_it,
