@@ -24,6 +24,8 @@ pub(crate) struct Keeper {
     store: Arc<dyn Store>,
     registry: Registry,
     known: HashMap<String, Known>,
+    /// The last look at the store has failed.
+    failing: bool,
 }
 
 /// What the store knows about a breaker.
@@ -49,6 +51,7 @@ impl Keeper {
             store,
             registry,
             known: HashMap::new(),
+            failing: false,
         }
     }
 
@@ -57,13 +60,21 @@ impl Keeper {
         loop {
             // Whatever comes first; both are answered by looking at everything.
             let _ = tokio::time::timeout(LOOK, self.registry.changed()).await;
-            if let Err(error) = self.sync().await {
-                tracing::debug!(
+            let result = self.sync().await;
+            match &result {
+                _ if !self.turned(result.is_err()) => {}
+                Err(error) => tracing::warn!(
                     error = error.one_line(),
-                    "cannot keep the state of breakers"
-                );
+                    "cannot keep the state of breakers: a restart would forget it"
+                ),
+                Ok(()) => tracing::info!("the state of breakers is kept again"),
             }
         }
+    }
+
+    /// Whether this is news: the store fails and did not before, or does not any more.
+    fn turned(&mut self, failing: bool) -> bool {
+        std::mem::replace(&mut self.failing, failing) != failing
     }
 
     /// Makes the store and the breakers agree.
@@ -215,6 +226,15 @@ mod tests {
         let kept = store.breakers().await.unwrap().remove(0);
         assert_eq!(kept.snapshot.forced, Some(Forced::Closed));
         assert_eq!(second.stock.status().forced, Some(Forced::Closed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_the_store_fails_is_news_once_and_that_it_is_well_again() {
+        let mut keeper = Process::start(&MemoryStore::new()).await.keeper;
+
+        let told = [false, true, true, false, false, true].map(|failing| keeper.turned(failing));
+
+        assert_eq!(told, [false, true, false, true, false, true]);
     }
 
     #[tokio::test(start_paused = true)]
