@@ -248,6 +248,7 @@ impl Queue {
             && self.publishing < limit
             && self.lanes.has_ready()
             && self.open_for_calls()
+            && self.dependency.has_room()
     }
 
     /// Takes in what came of one delivery.
@@ -358,7 +359,10 @@ impl Queue {
                 code if *code == Code::UPSTREAM_4XX => {
                     return Some(Class::Throttled { after: *after });
                 }
-                code if *code == Code::UPSTREAM_5XX => Failure::Upstream,
+                code if *code == Code::UPSTREAM_5XX => match after {
+                    Some(after) => Failure::Overloaded { after: *after },
+                    None => Failure::Upstream,
+                },
                 code if *code == Code::TIMEOUT => Failure::Timeout,
                 code if *code == Code::UNCONFIRMED => Failure::Network,
                 // A handler's own word is about its message.

@@ -93,6 +93,12 @@ pub enum LimitsError {
     },
 }
 
+/// A retry that was taken. It is made, or given back to the budget that it is from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Taken {
+    bucket: u128,
+}
+
 /// A budget of retries.
 #[derive(Debug, Clone)]
 pub struct Budget {
@@ -133,12 +139,19 @@ impl Budget {
     }
 
     /// Takes one retry, if there is one.
-    pub fn take(&mut self, now: Moment) -> bool {
+    pub fn take(&mut self, now: Moment) -> Option<Taken> {
         if self.left(now) == 0 {
-            return false;
+            return None;
         }
         self.retries.add(0, now);
-        true
+        Some(Taken {
+            bucket: self.retries.bucket(),
+        })
+    }
+
+    /// Gives back a retry that was not made after all: as if it had not been taken.
+    pub fn give_back(&mut self, Taken { bucket }: Taken, now: Moment) {
+        self.retries.take_back(0, bucket, now);
     }
 
     /// Retries that can be taken now.
@@ -196,7 +209,9 @@ mod tests {
                 budget.succeeded(Duration::ZERO);
             }
 
-            let taken = (0..2_000).filter(|_| budget.take(Duration::ZERO)).count();
+            let taken = (0..2_000)
+                .filter(|_| budget.take(Duration::ZERO).is_some())
+                .count();
 
             assert_eq!(taken, percent as usize * 10, "{percent} %");
         }
@@ -206,7 +221,7 @@ mod tests {
     fn what_was_taken_comes_back_when_the_window_has_passed() {
         let mut budget = budget(0.0, 3, 3);
         let start = Duration::from_secs(100);
-        assert_eq!((0..9).filter(|_| budget.take(start)).count(), 3);
+        assert_eq!((0..9).filter(|_| budget.take(start).is_some()).count(), 3);
 
         assert_eq!(budget.left(start + Duration::from_secs(59)), 0);
         assert_eq!(budget.left(start + Duration::from_secs(62)), 3);
@@ -231,7 +246,7 @@ mod tests {
                                     if earns {
                                         b.succeeded(Duration::ZERO);
                                     }
-                                    u64::from(!earns && b.take(Duration::ZERO))
+                                    u64::from(!earns && b.take(Duration::ZERO).is_some())
                                 });
                             }
                             taken
@@ -278,7 +293,7 @@ mod tests {
                 if success {
                     budget.succeeded(moment);
                     told.push((now, Step::Success));
-                } else if budget.take(moment) {
+                } else if budget.take(moment).is_some() {
                     told.push((now, Step::Take));
                     let recent = told.iter().filter(|(at, _)| now - at < window * 1_000);
                     let (mut successes, mut retries) = (0, 0);
@@ -295,6 +310,40 @@ mod tests {
         }
 
         #[test]
+        fn what_is_given_back_was_never_taken(
+            steps in prop::collection::vec((0u64..3_000, 0u8..3), 1..200),
+        ) {
+            let mut budget = budget(0.5, 3, 20);
+            let (mut now, mut told, mut taken) = (Duration::ZERO, Vec::new(), Vec::new());
+            for (pause, step) in steps {
+                now += Duration::from_millis(pause);
+                match step {
+                    0 => {
+                        budget.succeeded(now);
+                        told.push(Some((now, Step::Success)));
+                    }
+                    1 => if let Some(one) = budget.take(now) {
+                        taken.push((told.len(), one));
+                        told.push(Some((now, Step::Take)));
+                    },
+                    _ => if let Some((at, one)) = taken.pop() {
+                        budget.give_back(one, now);
+                        told[at] = None;
+                    },
+                }
+            }
+
+            let mut other = self::budget(0.5, 3, 20);
+            for (at, step) in told.into_iter().flatten() {
+                match step {
+                    Step::Success => other.succeeded(at),
+                    Step::Take => prop_assert!(other.take(at).is_some()),
+                }
+            }
+            prop_assert_eq!(budget.left(now), other.left(now));
+        }
+
+        #[test]
         fn what_is_left_can_be_taken_and_no_more(
             successes in 0u64..200, ratio in 0.0f64..=1.0, floor in 0u64..20, more in 0u64..50,
         ) {
@@ -304,7 +353,7 @@ mod tests {
             }
 
             let left = budget.left(Duration::ZERO);
-            let taken = (0..left + 5).filter(|_| budget.take(Duration::ZERO)).count();
+            let taken = (0..left + 5).filter(|_| budget.take(Duration::ZERO).is_some()).count();
 
             prop_assert_eq!(taken as u64, left);
             prop_assert_eq!(budget.left(Duration::ZERO), 0);

@@ -30,6 +30,11 @@ pub enum Class {
 pub enum Failure {
     /// The server answered that it failed (5xx).
     Upstream,
+    /// The server answered that it cannot do it now (503), and when it can.
+    Overloaded {
+        /// Not before this much time has passed.
+        after: Duration,
+    },
     /// No connection, or it broke.
     Network,
     /// No answer in time.
@@ -41,14 +46,15 @@ impl Class {
     ///
     /// | status | class |
     /// |---|---|
-    /// | 429; 503 with `Retry-After` | throttled |
-    /// | other 5xx | failed |
+    /// | 429 | throttled |
+    /// | 5xx | failed; 503 with `Retry-After` says how long it asks for |
     /// | 408, 425 | failed: too late, too early |
     /// | other 4xx | refused |
     /// | everything else | success: the server did what it wanted to do |
     pub fn of_status(status: u16, after: Option<Duration>) -> Self {
         match (status, after) {
-            (429, after) | (503, after @ Some(_)) => Class::Throttled { after },
+            (429, after) => Class::Throttled { after },
+            (503, Some(after)) => Class::Failed(Failure::Overloaded { after }),
             (408 | 425, _) => Class::Failed(Failure::Timeout),
             (400..=499, _) => Class::Refused,
             (500..=599, _) => Class::Failed(Failure::Upstream),
@@ -65,6 +71,7 @@ impl Class {
     pub fn asked(self) -> Option<Duration> {
         match self {
             Class::Throttled { after } => after,
+            Class::Failed(Failure::Overloaded { after }) => Some(after),
             _ => None,
         }
     }
@@ -136,6 +143,16 @@ mod tests {
         for status in 0..1_000u16 {
             let asked = Class::of_status(status, after).asked();
             assert_eq!(asked.is_some(), matches!(status, 429 | 503), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_fails_has_failed_whatever_it_asks_for() {
+        for after in [None, Some(Duration::from_secs(3))] {
+            for status in 500..600 {
+                let class = Class::of_status(status, after);
+                assert!(matches!(class, Class::Failed(_)), "{status} {after:?}");
+            }
         }
     }
 

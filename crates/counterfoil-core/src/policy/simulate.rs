@@ -309,7 +309,8 @@ impl Run {
 
     fn may_retry(&mut self, now: Moment) -> bool {
         let closed = |b: &Breaker| b.state(now) == State::Closed;
-        self.breaker.as_ref().is_none_or(closed) && self.budget.as_mut().is_none_or(|b| b.take(now))
+        self.breaker.as_ref().is_none_or(closed)
+            && self.budget.as_mut().is_none_or(|b| b.take(now).is_some())
     }
 
     fn answer(&mut self, mut request: Request, ticket: Option<Ticket>, good: bool, now: Moment) {

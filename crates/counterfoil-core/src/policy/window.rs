@@ -42,6 +42,23 @@ impl<const K: usize> Window<K> {
         self.totals[counter] += times;
     }
 
+    /// The bucket that is counted in now.
+    pub(super) fn bucket(&self) -> u128 {
+        self.present
+    }
+
+    /// Takes back one that was counted in this bucket, if the window still holds it.
+    pub(super) fn take_back(&mut self, counter: usize, bucket: u128, now: Moment) {
+        self.advance(now);
+        let age = self.present.checked_sub(bucket);
+        let at = self.index(bucket);
+        if age.is_some_and(|age| age < self.buckets.len() as u128) && self.buckets[at][counter] > 0
+        {
+            self.buckets[at][counter] -= 1;
+            self.totals[counter] -= 1;
+        }
+    }
+
     /// What is in the window.
     pub(super) fn totals(&mut self, now: Moment) -> [u64; K] {
         self.advance(now);

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Context, Poll};
 
-use counterfoil_core::policy::breaker::{Admission, Ticket};
+use counterfoil_core::policy::breaker::Ticket;
 use futures_util::future::Either;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
@@ -15,7 +15,8 @@ use super::classify::{Classify, class_of};
 use super::dependency::Dependency;
 use super::error::CallError;
 
-/// Asks the dependency's breaker before each call, and tells it what came of it.
+/// Asks the dependency's breaker before each call, and tells it what came of it and how long it
+/// took. Whatever makes a call wait belongs outside.
 #[derive(Clone)]
 pub struct BreakerLayer<C> {
     dependency: Arc<Dependency>,
@@ -66,20 +67,16 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let refused = match self.dependency.admit() {
-            Admission::Go(ticket) => {
-                return Either::Right(Told {
-                    call: self.inner.call(request),
-                    ticket,
-                    dependency: Arc::clone(&self.dependency),
-                    classify: self.classify.clone(),
-                    of: PhantomData,
-                });
-            }
-            Admission::Open { retry_after } => CallError::Open { retry_after },
-            Admission::Throttled { retry_after } => CallError::Throttled { retry_after },
-        };
-        Either::Left(ready(Err(refused)))
+        match CallError::admitted(self.dependency.admit()) {
+            Ok(ticket) => Either::Right(Told {
+                call: self.inner.call(request),
+                ticket,
+                dependency: Arc::clone(&self.dependency),
+                classify: self.classify.clone(),
+                of: PhantomData,
+            }),
+            Err(refused) => Either::Left(ready(Err(refused))),
+        }
     }
 }
 

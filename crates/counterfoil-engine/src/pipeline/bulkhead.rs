@@ -10,7 +10,8 @@ use super::dependency::Dependency;
 use super::error::CallError;
 
 /// Lets so many calls through at a time as the dependency's bulkhead has places. Others wait in
-/// the order in which they came; who comes when the queue is full gets [`CallError::Full`].
+/// the order in which they came; who comes when the queue is full gets [`CallError::Full`]. Who
+/// comes while the breaker admits nobody does not wait, and is told so.
 #[derive(Clone)]
 pub struct BulkheadLayer {
     dependency: Arc<Dependency>,
@@ -63,6 +64,9 @@ where
         let mut inner = std::mem::replace(&mut self.inner, spare);
         let dependency = Arc::clone(&self.dependency);
         Box::pin(async move {
+            if let Some(refusal) = dependency.refusal() {
+                return Err(refusal);
+            }
             let Some(_place) = dependency.enter().await else {
                 return Err(CallError::Full);
             };

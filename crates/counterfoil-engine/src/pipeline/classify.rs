@@ -44,9 +44,29 @@ pub trait Classify<Req, Res, E>: Clone + Send + Sync + 'static {
         false
     }
 
+    /// Whether somebody nearer to the dependency has tried again already, so that this result stands;
+    /// see [`spent`](super::spent).
+    fn spent(&self, result: Result<&Res, &E>) -> bool {
+        let _ = result;
+        false
+    }
+
     /// The call is over, after all its attempts.
     fn finished(&self, result: Result<&mut Res, &CallError<E>>, report: Report) {
         let _ = (result, report);
+    }
+}
+
+/// Whether a result that came through layers of ours was asked for again by somebody else.
+pub(super) fn is_spent<Req, Res, E, C: Classify<Req, Res, E>>(
+    classify: &C,
+    result: &Result<Res, CallError<E>>,
+    _: PhantomData<Req>,
+) -> bool {
+    match result {
+        Ok(answer) => classify.spent(Ok(answer)),
+        Err(CallError::Call(error)) => classify.spent(Err(error)),
+        Err(_) => false,
     }
 }
 

@@ -7,12 +7,14 @@ use std::time::Duration;
 use chrono::Utc;
 use counterfoil_core::policy::backoff::Backoff;
 use counterfoil_core::policy::breaker::{self, Admission, Cause, Forced, Snapshot, State, Ticket};
+use counterfoil_core::policy::budget::Taken;
 use counterfoil_core::policy::bulkhead::{self, Entry, NoPlace, Waiter};
 use counterfoil_core::policy::{Breaker, Budget, Bulkhead, Class, Moment, Shared, budget};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use super::error::CallError;
 use super::meter;
 use super::stack::Stack;
 use crate::metric::OftenSet;
@@ -113,6 +115,9 @@ pub struct Status {
     pub cause: Cause,
     /// Milliseconds until the next call can be admitted; absent while an operator holds it open.
     pub wait_ms: Option<u64>,
+    /// Whether the breaker is closed and nobody calls, because the destination asked for a pause.
+    #[serde(default)]
+    pub paused: bool,
     /// Retries that are left in this window.
     pub retries_left: u64,
     /// The most retries in a window.
@@ -129,6 +134,8 @@ struct Watched {
     breaker: Breaker,
     /// The state that was told last.
     told: State,
+    /// Whether a pause was told last, or its end.
+    paused: bool,
     /// Who has set it by hand last.
     by: Option<String>,
 }
@@ -168,6 +175,7 @@ impl Dependency {
             breaker: Shared::new(Watched {
                 breaker: Breaker::new(limits.breaker)?,
                 told: State::Closed,
+                paused: false,
                 by: None,
             }),
             budget: Shared::new(Budget::new(limits.budget)?),
@@ -211,13 +219,33 @@ impl Dependency {
                 meter::transition(&self.name, change, watched.breaker.cause(), wait);
                 self.changed.notify_one();
             }
+            self.tell_pause(watched, now);
             result
         })
+    }
+
+    /// A pause ends by time alone: that is told when somebody looks.
+    fn tell_pause(&self, watched: &mut Watched, now: Moment) {
+        let pause = watched.breaker.pause(now);
+        if pause.is_some() != watched.paused {
+            watched.paused = pause.is_some();
+            meter::pause(&self.name, pause);
+        }
     }
 
     /// Asks the breaker for a call.
     pub fn admit(&self) -> Admission {
         self.step(Breaker::admit)
+    }
+
+    /// Why the breaker would not admit a call now; absent when it would.
+    pub fn refusal<E>(&self) -> Option<CallError<E>> {
+        let refusal = self.breaker.with(|watched| {
+            let now = self.now();
+            self.tell_pause(watched, now);
+            watched.breaker.refusal(now)
+        });
+        CallError::admitted(refusal?).err()
     }
 
     /// Tells the breaker what came of a call that it admitted.
@@ -281,18 +309,28 @@ impl Dependency {
     }
 
     /// Takes one retry from the budget, if there is one.
-    pub fn take_retry(&self) -> bool {
+    pub fn take_retry(&self) -> Option<Taken> {
         let (taken, left) = self.budget.with(|b| {
             let now = self.now();
             (b.take(now), b.left(now))
         });
-        if taken {
+        if taken.is_some() {
             meter::retry_allowed(&self.name);
         } else {
             meter::retry_exhausted(&self.name);
         }
         meter::budget_left(&self.name, left);
         taken
+    }
+
+    /// Gives back a retry that was not made after all.
+    pub fn give_back(&self, taken: Taken) {
+        let left = self.budget.with(|b| {
+            let now = self.now();
+            b.give_back(taken, now);
+            b.left(now)
+        });
+        meter::budget_left(&self.name, left);
     }
 
     /// Retries that the budget has left. When there is none this counts as one that was not made.
@@ -348,10 +386,21 @@ impl Dependency {
         }
     }
 
+    /// The same; absent also when there is no place within this time.
+    pub async fn enter_within(self: &Arc<Self>, patience: Duration) -> Option<Place> {
+        match tokio::time::timeout(patience, self.enter()).await {
+            Ok(place) => place,
+            Err(_) => {
+                meter::bulkhead_rejected(&self.name);
+                None
+            }
+        }
+    }
+
     /// A place in the bulkhead, if there is one at once.
     pub fn try_enter(self: &Arc<Self>) -> Option<Place> {
         let free = |(bulkhead, _): &mut (Bulkhead, Calls)| {
-            bulkhead.in_use() < bulkhead.size().limit && bulkhead.enter() == Entry::Go
+            has_room(bulkhead) && bulkhead.enter() == Entry::Go
         };
         if !self.places.with(free) {
             meter::bulkhead_rejected(&self.name);
@@ -359,6 +408,11 @@ impl Dependency {
         }
         meter::in_use(&self.in_use, self.in_use());
         Some(Place(Arc::clone(self)))
+    }
+
+    /// Whether there is a place at once.
+    pub fn has_room(&self) -> bool {
+        self.places.with(|(bulkhead, _)| has_room(bulkhead))
     }
 
     fn in_use(&self) -> usize {
@@ -381,19 +435,17 @@ impl Dependency {
     /// What an operator sees.
     pub fn status(&self) -> Status {
         let now = self.now();
-        let (state, forced, forced_by, cause, wait) = self.breaker.with(|w| {
-            let b = &w.breaker;
-            let by = w.by.clone();
-            (b.state(now), b.forced(), by, b.cause(), b.wait(now))
-        });
+        let (breaker, forced_by) = self.breaker.with(|w| (w.breaker.clone(), w.by.clone()));
+        let wait = breaker.wait(now);
         let (in_use, waiting) = self.places.with(|(b, _)| (b.in_use(), b.waiting()));
         Status {
             destination: self.name.clone(),
-            breaker: state,
-            forced,
+            breaker: breaker.state(now),
+            forced: breaker.forced(),
             forced_by,
-            cause,
+            cause: breaker.cause(),
             wait_ms: wait.map(|w| u64::try_from(w.as_millis()).unwrap_or(u64::MAX)),
+            paused: breaker.pause(now).is_some(),
             retries_left: self.retries_left(),
             retries_cap: self.limits.budget.cap,
             in_use,
@@ -404,10 +456,19 @@ impl Dependency {
 
     /// Sets the gauges: some of them change by time alone.
     pub fn measure(&self) {
+        let paused = self.breaker.with(|watched| {
+            self.tell_pause(watched, self.now());
+            watched.paused
+        });
+        meter::paused(&self.name, paused);
         meter::state(&self.name, self.state());
         meter::budget_left(&self.name, self.retries_left());
         meter::in_use(&self.in_use, self.in_use());
     }
+}
+
+fn has_room(bulkhead: &Bulkhead) -> bool {
+    bulkhead.in_use() < bulkhead.size().limit
 }
 
 /// A caller that waits for its turn.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use counterfoil_core::policy::breaker::{Admission, Ticket};
+
 /// Why a call brought no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -42,8 +44,17 @@ pub enum CallError<E> {
 }
 
 impl<E> CallError<E> {
-    /// Whether the dependency was certainly not called. Then repeating is harmless, and a
-    /// degraded answer is honest.
+    /// The right to a call, or why there is none.
+    pub(super) fn admitted(admission: Admission) -> Result<Ticket, Self> {
+        match admission {
+            Admission::Go(ticket) => Ok(ticket),
+            Admission::Open { retry_after } => Err(CallError::Open { retry_after }),
+            Admission::Throttled { retry_after } => Err(CallError::Throttled { retry_after }),
+        }
+    }
+
+    /// Whether the dependency was certainly not called, in no attempt. Then repeating is harmless,
+    /// and a degraded answer is honest.
     pub fn not_called(&self) -> bool {
         matches!(
             self,
@@ -64,7 +75,8 @@ impl<E> CallError<E> {
 /// What a call with retries cost, and why it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// Attempts that were made, the first included.
+    /// Attempts that were made, the first included. One that the breaker or the bulkhead turned
+    /// away was not.
     pub attempts: u32,
     /// Why there was no further one.
     pub ended: Ended,
@@ -86,6 +98,9 @@ pub enum Ended {
     Attempts,
     /// The budget of the dependency is spent.
     BudgetSpent,
-    /// The breaker is not closed, or the bulkhead is full.
+    /// The breaker is not closed, or the bulkhead is full. The result is that of the attempt
+    /// before, if there was one.
     TurnedAway,
+    /// Somebody nearer to the dependency has tried again already; see [`spent`](super::spent).
+    Elsewhere,
 }

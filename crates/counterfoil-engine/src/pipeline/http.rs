@@ -8,9 +8,12 @@ use http::{HeaderMap, Request, Response, header};
 
 use super::classify::Classify;
 use super::error::{CallError, Report};
+use super::spent;
 
 /// HTTP: statuses as [`Class::of_status`] says, every error is one of the network, and a write may
 /// be repeated when it carries an `Idempotency-Key` or a condition (`If-Match` and the like).
+///
+/// An answer that is marked as [`spent`] is not asked for again.
 ///
 /// A caller that knows better puts an [`Effect`] into the extensions of the request. A
 /// [`Report`] stands in the extensions of the answer. What comes after the head of an answer is not
@@ -59,6 +62,10 @@ where
 
     fn deadline(&self, request: &Request<B>) -> Option<Duration> {
         request.extensions().get::<Within>().map(|within| within.0)
+    }
+
+    fn spent(&self, result: Result<&Response<R>, &E>) -> bool {
+        result.is_ok_and(|answer| spent::is_marked(answer.headers()))
     }
 
     fn finished(&self, result: Result<&mut Response<R>, &CallError<E>>, report: Report) {

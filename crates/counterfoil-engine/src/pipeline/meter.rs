@@ -27,7 +27,7 @@ pub(crate) const COUNTERS: &[(&str, &str)] = &[
     ),
     (
         "counterfoil_bulkhead_rejected_total",
-        "Calls that were turned away because all places were taken and the queue was full",
+        "Calls that were turned away because all places were taken, and the queue was full or took too long",
     ),
     (
         "counterfoil_coalesced_total",
@@ -44,6 +44,10 @@ pub(crate) const GAUGES: &[(&str, &str)] = &[
     (
         "counterfoil_breaker_state",
         "0 when the breaker of a destination is closed, 1 when it is half open, 2 when it is open",
+    ),
+    (
+        "counterfoil_breaker_paused",
+        "1 while nobody calls a destination because it asked for a pause, else 0",
     ),
     (
         "counterfoil_bulkhead_in_use",
@@ -109,6 +113,24 @@ pub(super) fn state(destination: &str, state: State) {
         State::Open => 2.0,
     };
     gauge!("counterfoil_breaker_state", "destination" => destination.to_owned()).set(value);
+}
+
+pub(super) fn paused(destination: &str, paused: bool) {
+    gauge!("counterfoil_breaker_paused", "destination" => destination.to_owned())
+        .set(f64::from(u8::from(paused)));
+}
+
+/// A pause begins, with this much of it left, or is over: one line in the log.
+pub(super) fn pause(destination: &str, left: Option<Duration>) {
+    paused(destination, left.is_some());
+    match left {
+        Some(left) => tracing::warn!(
+            destination,
+            pause_ms = left.as_millis(),
+            "the destination asked for a pause: nobody calls it"
+        ),
+        None => tracing::info!(destination, "the pause is over"),
+    }
 }
 
 /// The state of a breaker has changed: counted, and one line in the log.

@@ -5,13 +5,17 @@
 //! begun is never cut off. It is tried again only if its result can
 //! pass later and repeating it is harmless, and only while the breaker is closed and the budget
 //! of the dependency has a retry left. Retries happen in exactly one place, the [`RetryLayer`]: a caller
-//! that retries on top of it multiplies load.
+//! that retries on top of it multiplies load, unless it heeds what [`spent`] says.
 //!
 //! ```text
-//! retry ─▶ breaker ─▶ budget ─▶ bulkhead ─▶ attempt timeout ─▶ call
-//!   ▲                                                         │
-//!   └────────────── classify ◀────────────────────────────────┘
+//! retry, budget ─▶ bulkhead ─▶ breaker ─▶ attempt timeout ─▶ call
+//!   ▲                                                       │
+//!   └────────────── classify ◀──────────────────────────────┘
 //! ```
+//!
+//! The breaker stands behind the bulkhead: it is asked when the call is about to be made, so that
+//! nobody who had to wait for a place calls what has broken meanwhile, and the wait is not
+//! taken for slowness of the dependency. Nobody begins to wait for what nobody may call.
 //!
 //! ```
 //! # use std::convert::Infallible;
@@ -53,6 +57,7 @@ pub(crate) mod keep;
 pub(crate) mod meter;
 mod registry;
 mod retry;
+pub mod spent;
 mod stack;
 #[cfg(test)]
 mod tests;
@@ -69,7 +74,7 @@ pub use coalesce::{Coalesce, CoalesceLayer};
 pub use counterfoil_core::policy;
 pub use counterfoil_core::policy::breaker::{Forced, State};
 pub use counterfoil_core::policy::{Class, Effect};
-pub use dependency::{Dependency, Limits, LimitsError, Status};
+pub use dependency::{Dependency, Limits, LimitsError, Place, Status};
 pub use error::{CallError, Ended, Report};
 pub use http::{Http, Within};
 pub use registry::{CLIENT, Registry, UPSTREAM, reserved};

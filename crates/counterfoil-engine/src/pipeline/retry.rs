@@ -1,9 +1,15 @@
 //! The one place where a call is made again.
 //!
 //! # Promise
-//! The call ends by its deadline, unless its attempts may outlast it: then no attempt begins after it. Between two attempts the breaker is asked first, then the budget:
-//! while the breaker is not closed there are no retries, and when the budget is spent the caller
-//! gets the last result now. A wait that the dependency asks for is honoured, or the call is given up.
+//! The call ends by its deadline, unless its attempts may outlast it: then no attempt begins after it.
+//! Between two attempts the breaker is asked first, then the budget: while the breaker is not closed
+//! there are no retries, and when the budget is spent the caller gets the last result now. A wait
+//! that the dependency asks for is honoured, or the call is given up.
+//!
+//! The result is that of the last attempt that was made. A retry that is turned away without a call
+//! gives its token back, and changes nothing: so [`CallError::not_called`] is said only when the
+//! dependency was called in no attempt. For this the result of the attempt before is kept while the
+//! next one runs.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -13,13 +19,14 @@ use std::time::Duration;
 
 use counterfoil_core::policy::attempts::{Attempts, GiveUp, Next};
 use counterfoil_core::policy::breaker::State;
+use counterfoil_core::policy::budget::Taken;
 use counterfoil_core::policy::class::{Class, Effect};
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};
 
 use super::CallFuture;
 use super::attempt::FIRST_UNTIL;
-use super::classify::{Classify, class_of};
+use super::classify::{Classify, class_of, is_spent};
 use super::dependency::Dependency;
 use super::error::{CallError, Ended, Report};
 use super::meter;
@@ -111,6 +118,7 @@ where
             until: Instant::now() + within,
             attempts: Attempts::begin(backoff, within, seed, self.dependency.now()),
             made: 0,
+            taken: None,
             dependency: Arc::clone(&self.dependency),
             classify: self.classify.clone(),
         };
@@ -127,6 +135,8 @@ struct Run<S, C> {
     until: Instant,
     attempts: Attempts,
     made: u32,
+    /// The retry that is being made.
+    taken: Option<Taken>,
     dependency: Arc<Dependency>,
     classify: C,
 }
@@ -137,12 +147,20 @@ impl<S, C> Run<S, C> {
         S: Service<Req, Error = CallError<E>>,
         C: Classify<Req, S::Response, E>,
     {
+        let mut before = None;
         loop {
             let again = match self.effect.repeatable() {
                 true => self.classify.again(&request),
                 false => None,
             };
-            let mut result = self.attempt(request).await;
+            let result = self.attempt(request).await;
+            if result.as_ref().is_err_and(CallError::not_called) {
+                if let Some(taken) = self.taken.take() {
+                    self.dependency.give_back(taken);
+                }
+                return self.end(before.unwrap_or(result), Ended::TurnedAway);
+            }
+            self.made += 1;
             let class = class_of(&self.classify, &result, PhantomData::<Req>);
             if class == Some(Class::Success) {
                 self.dependency.succeeded();
@@ -151,30 +169,43 @@ impl<S, C> Run<S, C> {
                 (None, _) if matches!(result, Err(CallError::Deadline { .. })) => Ended::Deadline,
                 (None, _) => Ended::TurnedAway,
                 (Some(class), _) if !class.can_pass_later() => Ended::Answered,
+                _ if is_spent(&self.classify, &result, PhantomData::<Req>) => Ended::Elsewhere,
                 (Some(_), None) => Ended::NotRepeatable,
                 (Some(class), Some(again)) => match self.next(class.asked()).await {
                     Some(ended) => ended,
                     None => {
                         request = again;
+                        before = Some(result);
                         continue;
                     }
                 },
             };
-            let report = Report {
-                attempts: self.made,
-                ended,
-            };
-            self.classify
-                .finished(result.as_mut().map_err(|error| &*error), report);
-            return result;
+            return self.end(result, ended);
         }
+    }
+
+    fn end<Req, E>(
+        &self,
+        mut result: Result<S::Response, CallError<E>>,
+        ended: Ended,
+    ) -> Result<S::Response, CallError<E>>
+    where
+        S: Service<Req, Error = CallError<E>>,
+        C: Classify<Req, S::Response, E>,
+    {
+        let report = Report {
+            attempts: self.made,
+            ended,
+        };
+        self.classify
+            .finished(result.as_mut().map_err(|error| &*error), report);
+        result
     }
 
     async fn attempt<Req, E>(&mut self, request: Req) -> Result<S::Response, CallError<E>>
     where
         S: Service<Req, Error = CallError<E>>,
     {
-        self.made += 1;
         let service = &mut self.service;
         let call = async move {
             poll_fn(|cx| service.poll_ready(cx)).await?;
@@ -186,7 +217,7 @@ impl<S, C> Run<S, C> {
         let late = Err(CallError::Deadline {
             within: self.within,
         });
-        if self.made == 1 {
+        if self.made == 0 {
             // Its own limit comes a moment before, so that the breaker hears of it.
             let grace = self.until + Duration::from_millis(1);
             return FIRST_UNTIL
@@ -216,7 +247,8 @@ impl<S, C> Run<S, C> {
         if self.dependency.state() != State::Closed {
             return Some(Ended::TurnedAway);
         }
-        if !self.dependency.take_retry() {
+        self.taken = self.dependency.take_retry();
+        if self.taken.is_none() {
             return Some(Ended::BudgetSpent);
         }
         if asked.is_some() {

@@ -18,7 +18,7 @@ pub struct Stack<C> {
 }
 
 /// What [`Stack`] makes of a service.
-pub type Stacked<S, C> = Retry<Break<Confine<AttemptTimeout<S>>, C>, C>;
+pub type Stacked<S, C> = Retry<Confine<Break<AttemptTimeout<S>, C>>, C>;
 
 impl<C> Stack<C> {
     /// The pipeline of this dependency.
@@ -36,8 +36,8 @@ impl<S, C: Clone> Layer<S> for Stack<C> {
     fn layer(&self, inner: S) -> Self::Service {
         let dependency = || Arc::clone(&self.dependency);
         let attempt = AttemptTimeoutLayer::new(self.dependency.limits().attempt).layer(inner);
-        let confined = BulkheadLayer::new(dependency()).layer(attempt);
-        let guarded = BreakerLayer::new(dependency(), self.classify.clone()).layer(confined);
-        RetryLayer::new(dependency(), self.classify.clone()).layer(guarded)
+        let guarded = BreakerLayer::new(dependency(), self.classify.clone()).layer(attempt);
+        let confined = BulkheadLayer::new(dependency()).layer(guarded);
+        RetryLayer::new(dependency(), self.classify.clone()).layer(confined)
     }
 }

@@ -5,17 +5,25 @@ use std::time::{Duration, Instant};
 
 use counterfoil_core::policy::Class;
 use counterfoil_core::policy::breaker::{Admission, State, Ticket};
+use counterfoil_core::policy::budget::Taken;
 use counterfoil_core::row::Delivery;
 use counterfoil_core::store::Result;
 use counterfoil_core::{Code, Outcome};
 
 use super::{Done, Relay};
 use crate::lifecycle::UNROUTED;
+use crate::pipeline::Place;
 use crate::publish::{self, Offered};
 use crate::queue::Consequence;
 
 /// How long a message that no route wants waits before it is looked at again.
 const NO_ROUTE_PAUSE: Duration = Duration::from_secs(300);
+
+/// Leave to make one call.
+struct Leave {
+    ticket: Ticket,
+    place: Place,
+}
 
 impl Relay {
     pub(super) fn start_publish(&mut self, index: usize, now: Instant) {
@@ -30,24 +38,35 @@ impl Relay {
                 true => queue.lanes.next_probe(),
                 false => queue.lanes.next_batch(max),
             };
-            let batch = self.sort_out(index, batch);
+            let (batch, retries) = self.sort_out(index, batch);
             if batch.is_empty() {
                 continue;
             }
             let queue = &mut self.queues[index];
-            let Admission::Go(ticket) = queue.dependency.admit() else {
-                // An operator was faster.
+            // The place first: a probe that is admitted and not made would be lost.
+            let place = queue.dependency.try_enter();
+            let leave = place.and_then(|place| match queue.dependency.admit() {
+                Admission::Go(ticket) => Some(Leave { ticket, place }),
+                _ => None,
+            });
+            let Some(leave) = leave else {
+                // An operator was faster, or another relay in this process.
                 batch.into_iter().for_each(|d| queue.lanes.put_back(d));
+                for taken in retries {
+                    queue.dependency.give_back(taken);
+                }
                 return;
             };
-            self.spawn_publish(index, batch, alone, ticket);
+            self.spawn_publish(index, batch, alone, leave);
         }
     }
 
-    /// Parks what cannot be delivered, and routes what has no queue yet. The rest is published.
-    fn sort_out(&mut self, index: usize, batch: Vec<Delivery>) -> Vec<Delivery> {
+    /// Parks what cannot be delivered, and routes what has no queue yet. The rest is published, some
+    /// of it as retries that the budget has allowed.
+    fn sort_out(&mut self, index: usize, batch: Vec<Delivery>) -> (Vec<Delivery>, Vec<Taken>) {
         let unrouted = &**self.queues[index].name() == UNROUTED;
         let mut rest = Vec::with_capacity(batch.len());
+        let mut retries = Vec::new();
         for mut delivery in batch {
             let queue = &mut self.queues[index];
             if let Some(defect) = delivery.defect.take() {
@@ -72,14 +91,19 @@ impl Relay {
                     queue.lanes.rerouted(&delivery, copies);
                 }
                 self.rerouted = true;
-            } else if delivery.attempt > 1 && queue.suspects == 0 && !queue.dependency.take_retry()
-            {
-                queue.postpone(delivery, &mut self.rng);
+            } else if delivery.attempt > 1 && queue.suspects == 0 {
+                match queue.dependency.take_retry() {
+                    Some(taken) => {
+                        retries.push(taken);
+                        rest.push(delivery);
+                    }
+                    None => queue.postpone(delivery, &mut self.rng),
+                }
             } else {
                 rest.push(delivery);
             }
         }
-        rest
+        (rest, retries)
     }
 
     fn spawn_publish(
@@ -87,11 +111,10 @@ impl Relay {
         index: usize,
         mut batch: Vec<Delivery>,
         alone: bool,
-        ticket: Ticket,
+        Leave { ticket, place }: Leave,
     ) {
         let queue = &mut self.queues[index];
         queue.publishing += 1;
-        let place = queue.dependency.try_enter();
         let destination = Arc::clone(&queue.spec.destination);
         let timeout = queue.caps.timeout;
         if alone && let Some(delivery) = batch.pop() {

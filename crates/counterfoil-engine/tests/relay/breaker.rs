@@ -245,6 +245,71 @@ async fn a_destination_that_keeps_asking_for_a_pause_gets_it() {
 }
 
 #[tokio::test]
+async fn a_destination_that_fails_and_asks_for_time_gets_it() {
+    let store = MemoryStore::new();
+    let script = Script::new(|_| Outcome::Retry {
+        code: Code::UPSTREAM_5XX,
+        error: "not now".into(),
+        after: Some(Duration::from_secs(600)),
+    });
+    let all: Vec<_> = (0..100).map(|a| message(a, 1)).collect();
+    enqueue(&store, &all).await;
+    let engine = start(&store, spec(&script)).await;
+    let breaker = engine.registry().get(QUEUE).unwrap();
+
+    eventually("the breaker opens", || async {
+        breaker.state() == State::Open
+    })
+    .await;
+
+    let usual = QueueSpec::BREAKER.open_for;
+    assert!(breaker.wait().unwrap() > usual, "30 s, less what it took");
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_sent_while_others_have_all_places_of_the_destination() {
+    let store = MemoryStore::new();
+    let crowded = Arc::new(AtomicBool::new(true));
+    let (seen, too_many) = (Arc::clone(&crowded), Arc::new(AtomicBool::new(false)));
+    let broken = Arc::clone(&too_many);
+    let script = Script::new(move |_| {
+        broken.fetch_or(seen.load(Ordering::SeqCst), Ordering::SeqCst);
+        Outcome::Stored
+    });
+    let other = Script::new(|_| Outcome::Stored);
+    let engine = EngineBuilder::new(Arc::new(store.clone()))
+        .settings(settings())
+        .queue(spec(&script))
+        .queue(QueueSpec {
+            name: "other".into(),
+            ..spec(&other)
+        })
+        .start()
+        .await
+        .unwrap();
+    let dependency = engine.registry().get(QUEUE).unwrap();
+    let mut places = Vec::new();
+    while dependency.has_room() {
+        places.extend(dependency.try_enter());
+    }
+
+    enqueue(&store, &[message(1, 1)]).await;
+    // Its turns are those of the other queue, too.
+    for n in 0..20 {
+        enqueue(&store, &[message(n, 1).queue("other")]).await;
+        other.until("a turn", |seen| seen.len() > n).await;
+    }
+    crowded.store(false, Ordering::SeqCst);
+    places.clear();
+
+    until_empty(&store).await;
+    assert!(!too_many.load(Ordering::SeqCst));
+    assert_eq!(script.seen().len(), 1);
+    engine.stop().await;
+}
+
+#[tokio::test]
 async fn limits_that_cannot_be_are_refused_at_the_start() {
     let script = Script::new(|_| Outcome::Stored);
     let mut queue = spec(&script);

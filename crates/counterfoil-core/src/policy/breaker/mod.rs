@@ -9,7 +9,9 @@
 //! - An answer counts only in the period in which its call began. So a late answer from before the
 //!   opening neither closes it nor makes the open time grow.
 //! - Throttling (429) is not failure: the server is alive. It never opens the breaker; several in a
-//!   row make it wait as long as the server asked for, within a limit.
+//!   row make everybody pause for as long as the server asked for, within a limit.
+//! - A failure that asks for time (503 with `Retry-After`) is a failure. If it opens the breaker, that
+//!   stays open at least as long as it asked for, within the same limit.
 //! - What an operator forces outranks all of this until it is taken back, and survives a restart, as
 //!   an open state does ([`Snapshot`]).
 
@@ -251,13 +253,29 @@ impl Breaker {
 
     /// Asks for a call.
     pub fn admit(&mut self, now: Moment) -> Admission {
+        match self.refusal(now) {
+            Some(refusal) => refusal,
+            None => Admission::Go(self.ticket(now)),
+        }
+    }
+
+    /// Why a call would not be admitted now; absent when it would be. Nothing is changed by asking.
+    pub fn refusal(&self, now: Moment) -> Option<Admission> {
         let retry_after = match self.wait(now) {
-            Some(wait) if wait.is_zero() => return Admission::Go(self.ticket(now)),
+            Some(wait) if wait.is_zero() => return None,
             other => other,
         };
-        match (self.forced, self.auto, retry_after) {
+        Some(match (self.forced, self.auto, retry_after) {
             (None, Auto::Closed { .. }, Some(retry_after)) => Admission::Throttled { retry_after },
             _ => Admission::Open { retry_after },
+        })
+    }
+
+    /// The rest of the pause that the server asked for; absent when there is none.
+    pub fn pause(&self, now: Moment) -> Option<Duration> {
+        match self.refusal(now) {
+            Some(Admission::Throttled { retry_after }) => Some(retry_after),
+            _ => None,
         }
     }
 
@@ -302,7 +320,10 @@ impl Breaker {
             Auto::Closed { in_a_row } => self.answered(in_a_row, class, slow, now),
             Auto::HalfOpen { next_probe, passed } => {
                 let failed = matches!(class, Class::Failed(_)) || slow;
-                self.probed(next_probe, passed, failed, now);
+                match failed {
+                    true => self.open(Cause::ProbeFailed, class.asked(), now),
+                    false => self.passed(next_probe, passed),
+                }
             }
             // Calls are not admitted while it is open.
             Auto::Open { .. } => {}
@@ -338,7 +359,7 @@ impl Breaker {
         };
         self.auto = Auto::Closed { in_a_row };
         if let Some(cause) = self.verdict(in_a_row, failed, slow, now) {
-            self.open(cause, now);
+            self.open(cause, class.asked(), now);
         }
     }
 
@@ -359,10 +380,8 @@ impl Breaker {
         (slow && too_slow).then_some(Cause::SlowRatio)
     }
 
-    fn probed(&mut self, next_probe: Moment, passed: u32, failed: bool, now: Moment) {
-        if failed {
-            self.open(Cause::ProbeFailed, now);
-        } else if passed + 1 >= self.settings.probes {
+    fn passed(&mut self, next_probe: Moment, passed: u32) {
+        if passed + 1 >= self.settings.probes {
             self.open_for = self.settings.open_for;
             self.enter(Auto::Closed { in_a_row: 0 }, Cause::ProbePassed);
         } else {
@@ -371,8 +390,9 @@ impl Breaker {
         }
     }
 
-    fn open(&mut self, cause: Cause, now: Moment) {
-        let until = now.saturating_add(self.open_for);
+    fn open(&mut self, cause: Cause, asked: Option<Duration>, now: Moment) {
+        let asked = asked.unwrap_or_default().min(self.settings.throttle_cap);
+        let until = now.saturating_add(self.open_for.max(asked));
         self.open_for = self.open_for.saturating_mul(2).min(self.settings.open_cap);
         self.enter(Auto::Open { until }, cause);
     }

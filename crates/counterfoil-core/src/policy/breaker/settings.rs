@@ -17,8 +17,8 @@ use crate::policy::ratio::Ratio;
 /// | `open_cap` | 10 s | and never longer than this |
 /// | `probe_every` | 1 s | half open: one probe in this time |
 /// | `probes` | 1 | so many good probes close it |
-/// | `throttles` | 5 | so many throttled answers in a row make it wait |
-/// | `throttle_cap` | 30 s | and never longer than this at a time |
+/// | `throttles` | 5 | so many throttled answers in a row make everybody pause |
+/// | `throttle_cap` | 30 s | the longest pause, and the longest open time, that a server can ask for |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Shares are counted over this time.
@@ -39,9 +39,9 @@ pub struct Settings {
     pub probe_every: Duration,
     /// So many good probes close it.
     pub probes: u32,
-    /// So many throttled answers in a row make it wait.
+    /// So many throttled answers in a row make everybody pause.
     pub throttles: u32,
-    /// The longest time that it waits because the server is throttling.
+    /// The longest time that a server can ask for at once.
     pub throttle_cap: Duration,
 }
 

@@ -79,6 +79,21 @@ fn failures_in_a_row_open_it_and_a_success_starts_the_count_again() {
 }
 
 #[test]
+fn a_failure_that_asks_for_time_gets_it_within_a_limit() {
+    for (asked, open) in [(MS, S), (7 * S, 7 * S), (600 * S, 30 * S)] {
+        let mut breaker = breaker(|s| s.consecutive = Some(3));
+        for _ in 0..3 {
+            let overloaded = Class::Failed(Failure::Overloaded { after: asked });
+            call(&mut breaker, overloaded, S);
+        }
+
+        assert_eq!(breaker.state(S), State::Open, "{asked:?}");
+        assert_eq!(breaker.wait(S), Some(open), "{asked:?}");
+        assert_eq!(breaker.pause(S), None);
+    }
+}
+
+#[test]
 fn a_share_of_failures_opens_it_when_there_were_enough_calls() {
     let mut breaker = breaker(|s| s.consecutive = None);
     for _ in 0..19 {

@@ -147,6 +147,122 @@ async fn a_dependency_that_keeps_asking_for_a_pause_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_dependency_that_fails_and_asks_for_time_opens_the_breaker_for_that_time() {
+    let upstream = Upstream::new(&[Act::Later(503, 20)]);
+    let dependency = dependency(|l| {
+        l.deadline = S;
+        l.breaker.consecutive = Some(3);
+    });
+    let client = upstream.behind(&dependency);
+    for _ in 0..3 {
+        assert_eq!(status(&send(&client, get()).await), 503);
+    }
+
+    assert_eq!(dependency.state(), State::Open);
+    let refused = CallError::Open {
+        retry_after: Some(20 * S),
+    };
+    assert_eq!(send(&client, get()).await.unwrap_err(), refused);
+    assert_eq!(upstream.calls(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_shown_while_it_lasts() {
+    let upstream = Upstream::new(&[Act::Later(429, 20)]);
+    let dependency = dependency(|l| {
+        l.deadline = S;
+        l.breaker.throttles = 1;
+    });
+    let client = upstream.behind(&dependency);
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let shows = |paused: u8| {
+        let line = format!("counterfoil_breaker_paused{{destination=\"stock\"}} {paused}");
+        handle.render().contains(&line) && dependency.status().paused == (paused == 1)
+    };
+
+    send(&client, get()).await.unwrap();
+    assert!(shows(1));
+    tokio::time::sleep(19 * S).await;
+    dependency.measure();
+    assert!(shows(1));
+    assert_eq!(dependency.state(), State::Closed);
+
+    tokio::time::sleep(S).await;
+    dependency.measure();
+    assert!(shows(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_place_is_no_slowness_of_the_dependency() {
+    let upstream = Upstream::new(&[Act::After(400 * MS)]);
+    let dependency = dependency(|l| {
+        l.bulkhead = bulkhead(1, 20);
+        l.breaker.min_calls = 2;
+        l.breaker.slow = Some(counterfoil_core::policy::breaker::Slow {
+            longer_than: S,
+            ratio: counterfoil_core::policy::Ratio::percent(10),
+        });
+    });
+    let client = upstream.behind(&dependency);
+
+    let calls: Vec<_> = (0..20)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { send(&client, get()).await })
+        })
+        .collect();
+    for call in calls {
+        assert_eq!(status(&call.await.unwrap()), 200);
+    }
+
+    assert_eq!(dependency.state(), State::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_place_does_not_call_what_has_broken_meanwhile() {
+    let upstream = Upstream::new(&[Act::Hang]);
+    let dependency = dependency(|l| {
+        l.bulkhead = bulkhead(1, 20);
+        l.breaker.consecutive = Some(1);
+    });
+    let client = upstream.behind(&dependency);
+    let spawn = || {
+        let client = client.clone();
+        tokio::spawn(async move { send(&client, get()).await })
+    };
+    let (first, second) = (spawn(), spawn());
+    tokio::time::sleep(MS).await;
+    assert_eq!(dependency.status().waiting, 1);
+
+    let cut = first.await.unwrap();
+    let waited = second.await.unwrap();
+
+    assert!(matches!(cut, Err(CallError::Timeout { .. })), "{cut:?}");
+    assert!(matches!(waited, Err(CallError::Open { .. })), "{waited:?}");
+    assert_eq!(upstream.calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_too_long_is_turned_away_and_counted() {
+    let dependency = dependency(|l| l.bulkhead = bulkhead(1, 20));
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let place = dependency.enter().await;
+
+    let none = dependency.enter_within(S).await;
+    drop(place);
+
+    assert!(none.is_none());
+    assert_eq!(dependency.status().waiting, 0);
+    let line = "counterfoil_bulkhead_rejected_total{destination=\"stock\"} 1";
+    assert!(handle.render().contains(line));
+    assert!(dependency.enter_within(S).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn never_more_calls_at_a_time_than_places_and_in_the_order_of_arrival() {
     let upstream = Upstream::new(&[Act::After(S)]);
     let dependency = dependency(|l| l.bulkhead = bulkhead(2, 2));

@@ -3,6 +3,7 @@
 mod limits;
 mod retries;
 mod shared;
+mod turned_away;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
