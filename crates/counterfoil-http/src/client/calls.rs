@@ -47,9 +47,9 @@ impl Tried {
         let timed = AttemptTimeoutLayer::new(call.attempt).layer(self.attempt.clone());
         // Nothing is known about a destination when the fault is ours: its breaker hears nothing.
         let fair = timed.map_err(ours);
-        let confined = BulkheadLayer::new(dependency()).layer(fair);
-        let guarded = BreakerLayer::new(dependency(), Health).layer(confined);
-        let retried = RetryLayer::new(dependency(), judge).layer(guarded);
+        let guarded = BreakerLayer::new(dependency(), Health).layer(fair);
+        let confined = BulkheadLayer::new(dependency()).layer(guarded);
+        let retried = RetryLayer::new(dependency(), judge).layer(confined);
         match retried.oneshot(call).await {
             Ok(answer) => {
                 let ended = trail.ended().unwrap_or(Ended::Answered);

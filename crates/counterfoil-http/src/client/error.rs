@@ -13,7 +13,7 @@ pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 /// | error | was it sent? | what to do |
 /// |---|---|---|
 /// | [`Invalid`](Error::Invalid) | no | change the request |
-/// | [`Open`](Error::Open), [`Paused`](Error::Paused), [`Crowded`](Error::Crowded) | [look](Error::certainly_not_sent), mostly not | come later, or answer without it |
+/// | [`Open`](Error::Open), [`Paused`](Error::Paused), [`Crowded`](Error::Crowded) | no | come later, or answer without it |
 /// | [`NotSent`](Error::NotSent) | no | send it again freely |
 /// | [`PossiblySent`](Error::PossiblySent) | perhaps | send it again with the same [key](Error::key), never with a new one |
 /// | [`BudgetSpent`](Error::BudgetSpent) | [look](Error::certainly_not_sent) | come later: retries now would make it worse |

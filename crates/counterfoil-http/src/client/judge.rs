@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use counterfoil_engine::pipeline::policy::class::Failure;
 use counterfoil_engine::pipeline::policy::retry_after;
-use counterfoil_engine::pipeline::{CallError, Class, Classify, Effect, Report};
+use counterfoil_engine::pipeline::{CallError, Class, Classify, Effect, Report, spent};
 use http::{StatusCode, header};
 
 use super::answer::Answer;
@@ -56,6 +56,10 @@ impl Classify<Call, Answer, Lost> for Judge {
 
     fn deadline(&self, call: &Call) -> Option<Duration> {
         Some(call.within)
+    }
+
+    fn spent(&self, result: Result<&Answer, &Lost>) -> bool {
+        result.is_ok_and(|answer| spent::is_marked(answer.headers()))
     }
 
     fn finished(&self, _: Result<&mut Answer, &CallError<Lost>>, report: Report) {

@@ -4,7 +4,8 @@
 //! A write is tried again only when it carries a key or a condition, and always with the same key.
 //! Only what can pass is tried again: 5xx, network errors, timeouts, 408, 425, 429, and a 409 with
 //! `Retry-After` to a request with a key, which is how a guard says that the first one is still
-//! running. Every call ends by its deadline. A destination in trouble is left alone: its retries
+//! running. An answer that a gateway on the way has asked for again already
+//! ([`spent`](counterfoil_engine::pipeline::spent)) is not asked for again. Every call ends by its deadline. A destination in trouble is left alone: its retries
 //! have a budget, its breaker opens, and calls at one time have a ceiling. Of equal calls with one
 //! key at the same time one is made, and all get its answer. An error says whether the request may
 //! have been sent.

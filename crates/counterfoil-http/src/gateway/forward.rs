@@ -19,6 +19,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
+use counterfoil_engine::pipeline::spent;
 use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
 use http::{HeaderValue, StatusCode, Uri, Version};
 use http_body::Body as _;
@@ -27,7 +28,7 @@ use tower::Service;
 
 use super::connection::{Connection, Outgoing};
 use super::headers::{self, Origin, Peer};
-use super::lent::{Held, Lent};
+use super::lent::{Held, Leave, Lent, Seat};
 use super::route::Route;
 use super::upstream::Upstream;
 use crate::{Problem, Recording};
@@ -63,12 +64,20 @@ pub enum ForwardError {
         /// When to come again.
         after: Duration,
     },
+    /// This, after it was tried again as often as is allowed. Whoever calls is told, so that it does
+    /// not try again on top of it.
+    #[error(transparent)]
+    Spent(Box<ForwardError>),
 }
 
 impl ForwardError {
     /// Whether it is proven that nothing has reached the service.
     pub fn nothing_sent(&self) -> bool {
-        !matches!(self, ForwardError::Unanswered { .. })
+        match self {
+            ForwardError::Unanswered { .. } => false,
+            ForwardError::NotSent { .. } | ForwardError::NotNow { .. } => true,
+            ForwardError::Spent(last) => last.nothing_sent(),
+        }
     }
 }
 
@@ -197,12 +206,14 @@ pub(super) async fn exchange(
     };
     // Held until the request was sent, or never will be.
     let _space = request.extensions_mut().remove::<Space>();
-    let place = upstream.place().await;
-    // The service is not to blame: this is our own ceiling.
-    let place = place.ok_or_else(|| ForwardError::NotNow {
-        why: format!("all connections to `{}` are in use", upstream.name()),
-        after: CROWDED,
-    })?;
+    let leave = match request.extensions_mut().remove::<Seat>() {
+        Some(seat) => Leave::Place(seat),
+        // The service is not to blame: this is our own ceiling.
+        None => Leave::Connection(upstream.place().await.ok_or_else(|| ForwardError::NotNow {
+            why: format!("all connections to `{}` are in use", upstream.name()),
+            after: CROWDED,
+        })?),
+    };
     let (parts, body) = request.into_parts();
     let (body, progress) = Outgoing::new(body);
     let mut request = http::Request::from_parts(parts, body);
@@ -233,7 +244,7 @@ pub(super) async fn exchange(
                 let held = Held {
                     connection,
                     upstream: Arc::clone(upstream),
-                    place,
+                    leave,
                 };
                 return Ok(inward(response, held));
             }
@@ -351,20 +362,23 @@ impl Service<Request> for Answered {
 }
 
 fn explain(error: &ForwardError) -> Response {
-    let label = match error {
-        ForwardError::NotSent { .. } => "not-sent",
-        ForwardError::Unanswered { .. } => "unanswered",
-        ForwardError::NotNow { .. } => "not-now",
+    let (label, problem, recording) = match error {
+        ForwardError::NotSent { .. } => ("not-sent", Problem::unreachable(), Recording::Released),
+        ForwardError::Unanswered { silent, .. } => {
+            let problem = Problem::unanswered(*silent);
+            ("unanswered", problem, Recording::Uncertain)
+        }
+        ForwardError::NotNow { after, .. } => {
+            ("not-now", Problem::not_now(*after), Recording::Released)
+        }
+        ForwardError::Spent(last) => {
+            let mut response = explain(last);
+            spent::mark(response.headers_mut());
+            return response;
+        }
     };
     metrics::counter!("counterfoil_gateway_failures_total", "kind" => label).increment(1);
     tracing::warn!(%error, kind = label, "a request was not answered by its service");
-    let (problem, recording) = match error {
-        ForwardError::NotSent { .. } => (Problem::unreachable(), Recording::Released),
-        ForwardError::Unanswered { silent, .. } => {
-            (Problem::unanswered(*silent), Recording::Uncertain)
-        }
-        ForwardError::NotNow { after, .. } => (Problem::not_now(*after), Recording::Released),
-    };
     let mut response = problem.into_response();
     response.extensions_mut().insert(recording);
     if matches!(error, ForwardError::NotNow { .. }) {

@@ -2,7 +2,7 @@
 //!
 //! # Promise
 //! The connection is kept for the next request when the body was read to its end, and closed when
-//! it was not.
+//! it was not. Until then the call has its place: an answer that is still coming is a call under way.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use counterfoil_engine::pipeline::Place;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
@@ -35,13 +36,27 @@ pub(super) struct Lent {
 pub(super) struct Held {
     pub(super) connection: Connection,
     pub(super) upstream: Arc<Upstream>,
-    pub(super) place: OwnedSemaphorePermit,
+    pub(super) leave: Leave,
+}
+
+/// Leave to use a connection. It is only held.
+pub(super) enum Leave {
+    /// A place among the calls of the service.
+    Place(#[expect(dead_code, reason = "held")] Seat),
+    /// One of its connections, for a call without a place.
+    Connection(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit),
+}
+
+/// The place of a call, which goes with its request.
+#[derive(Clone)]
+pub(super) struct Seat {
+    pub(super) _place: Arc<Place>,
 }
 
 impl Held {
     fn give_back(self) {
         self.upstream.keep(self.connection);
-        drop(self.place);
+        drop(self.leave);
     }
 }
 

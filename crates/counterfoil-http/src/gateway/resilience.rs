@@ -8,8 +8,14 @@
 //! | call | is made again | at most |
 //! |---|---|---|
 //! | GET and HEAD without a body | after 5xx, 408, 425, 429, no answer | 5 times |
-//! | with a key, guarded | when it is proven that nothing was sent, or after a status that the route calls harmless | 4 times |
+//! | with a key, guarded | when it is proven that nothing was sent, after a status that the route calls harmless, and after 425 and 429 where they are not recorded | 4 times |
 //! | everything else | never | |
+//!
+//! An answer that stands although it could have been asked for again says so
+//! ([`spent`]), and one that says so already is not asked for again. So of several gateways
+//! and clients in a row only the one that is nearest to the service tries again.
+//!
+//! A call has its place until its answer has come to its end.
 //!
 //! What is not called because of all this is [`ForwardError::NotNow`], and so is a call that would
 //! have been made again if the budget had allowed it and of which nothing was sent.
@@ -35,8 +41,8 @@ use counterfoil_core::guard::Key;
 use counterfoil_engine::pipeline::policy::class::Failure;
 use counterfoil_engine::pipeline::policy::retry_after;
 use counterfoil_engine::pipeline::{
-    BreakerLayer, CallError, CallFuture, Class, Classify, Dependency, Effect, Ended, LimitsError,
-    Registry, Report, RetryLayer,
+    Break, BreakerLayer, CallError, CallFuture, Class, Classify, Dependency, Effect, Ended,
+    LimitsError, Registry, Report, RetryLayer, spent,
 };
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
@@ -45,8 +51,10 @@ use http_body_util::BodyExt as _;
 use tower::{Layer as _, Service, ServiceExt as _};
 
 use super::forward::{ForwardError, Step, Wrap};
+use super::lent::Seat;
 use super::route::Route;
 use super::upstream::Upstream;
+use crate::guard::answer::copied;
 use crate::guard::body::whole;
 
 /// When to come again if nobody knows better: the budget is spent, or an operator holds the
@@ -54,6 +62,10 @@ use crate::guard::body::whole;
 const LATER: Duration = Duration::from_secs(10);
 /// When to come again if too many calls are under way.
 const CROWDED: Duration = Duration::from_secs(1);
+/// What of an answer is read before the call is made again, and how long that may take. An answer
+/// that does not fit keeps its place meanwhile.
+const KEPT: usize = 64 * 1024;
+const KEPT_IN: Duration = Duration::from_secs(1);
 
 /// Wraps the calls of every route by the limits of its upstream. Made again are GET and HEAD after
 /// failures, guarded requests while it is proven that nothing has happened, and nothing else. What
@@ -82,7 +94,10 @@ pub fn resilient(registry: Registry) -> Wrap {
 /// The dependency that stands for an upstream. Whoever asks first decides its limits: those that are
 /// changed later hold from the next start on.
 pub fn register(registry: &Registry, upstream: &Upstream) -> Result<Arc<Dependency>, LimitsError> {
-    let wanted = upstream.settings().limits;
+    let settings = upstream.settings();
+    let mut wanted = settings.limits;
+    // A call has a connection for as long as it has a place: there is one ceiling.
+    wanted.bulkhead.limit = wanted.bulkhead.limit.min(settings.connections);
     let dependency = registry.dependency(&upstream.destination(), wanted)?;
     if *dependency.limits() != wanted {
         tracing::warn!(
@@ -97,6 +112,8 @@ pub fn register(registry: &Registry, upstream: &Upstream) -> Result<Arc<Dependen
 #[derive(Default)]
 struct Rule {
     harmless: Vec<StatusCode>,
+    /// The service has not begun, and the key stays free.
+    refusals: Vec<StatusCode>,
     degraded: bool,
     /// No attempt begins later.
     within: Option<Duration>,
@@ -109,6 +126,11 @@ fn rule(route: &Route) -> Rule {
     let deadline = route.upstream.settings().limits.deadline;
     Rule {
         harmless: guard.policy.harmless.clone(),
+        // Not 408: a handler that was cut off may have said it.
+        refusals: [StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS]
+            .into_iter()
+            .filter(|status| guard.policy.not_recorded.contains(status))
+            .collect(),
         degraded: guard.degraded.is_some(),
         // By then the claim is ours even if it could not be renewed once.
         within: Some(deadline.min(guard.rules.lease / 3)),
@@ -119,6 +141,8 @@ fn rule(route: &Route) -> Rule {
 struct Call {
     parts: Parts,
     body: Carried,
+    /// When it has one.
+    seat: Option<Seat>,
 }
 
 enum Carried {
@@ -199,9 +223,13 @@ impl Calls {
             notes: Arc::clone(&notes),
         };
         let dependency = || Arc::clone(&self.dependency);
-        let broken = BreakerLayer::new(dependency(), Health).layer(attempt);
-        let retried = RetryLayer::new(dependency(), judge).layer(broken);
-        let result = retried.oneshot(Call { parts, body }).await;
+        let placed = Placed {
+            inner: BreakerLayer::new(dependency(), Health).layer(attempt),
+            calls: Arc::clone(&self),
+        };
+        let retried = RetryLayer::new(dependency(), judge).layer(placed);
+        let seat = None;
+        let result = retried.oneshot(Call { parts, body, seat }).await;
         let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
         self.ended(kind, result, notes)
     }
@@ -215,11 +243,27 @@ impl Calls {
         if let Some(error) = notes.spoiled {
             return Err(error);
         }
-        let ended = notes.report.map(|report| report.ended);
+        let spent = notes.report.is_some_and(used_up);
+        match self.told(kind, result, notes.report.map(|report| report.ended)) {
+            Ok(mut answer) if spent => {
+                spent::mark(answer.headers_mut());
+                Ok(answer)
+            }
+            Err(error) if spent => Err(ForwardError::Spent(Box::new(error))),
+            other => other,
+        }
+    }
+
+    fn told(
+        &self,
+        kind: Kind,
+        result: Result<Response, CallError<ForwardError>>,
+        ended: Option<Ended>,
+    ) -> Result<Response, ForwardError> {
         let short = matches!(ended, Some(Ended::BudgetSpent | Ended::TurnedAway));
         let why = match ended {
             Some(Ended::BudgetSpent) => "the budget for retries is spent",
-            _ => "the breaker is open",
+            _ => "no further call is let through",
         };
         let wait = || self.dependency.wait().filter(|wait| !wait.is_zero());
         match result {
@@ -253,6 +297,23 @@ impl Calls {
         }
     }
 
+    /// What came of an attempt, for whoever wants to make it again.
+    fn class(&self, kind: Kind, result: Result<&Response, &ForwardError>) -> Class {
+        let class = class(result);
+        let nothing_happened = match result {
+            Ok(answer) => {
+                let status = &answer.status();
+                self.rule.harmless.contains(status) || self.rule.refusals.contains(status)
+            }
+            Err(error) => error.nothing_sent(),
+        };
+        match kind {
+            // It may have happened: never again, whatever it was.
+            Kind::Keyed if class.can_pass_later() && !nothing_happened => Class::Refused,
+            _ => class,
+        }
+    }
+
     fn not_now(&self, why: &str, after: Duration) -> ForwardError {
         let name = self.upstream.name();
         ForwardError::NotNow {
@@ -262,7 +323,55 @@ impl Calls {
     }
 }
 
-/// One attempt of one call, when it has a place.
+/// Whether a call stands because it may not be made again any more, not because of what it is.
+fn used_up(report: Report) -> bool {
+    match report.ended {
+        // One for all is no retry that was used up: there are none here.
+        Ended::Attempts => report.attempts > 1,
+        Ended::Deadline | Ended::BudgetSpent | Ended::TurnedAway => report.attempts > 0,
+        // Who has more time than we may wait as long as the service asks for.
+        _ => false,
+    }
+}
+
+/// Waits for a place. The breaker is asked when there is one: what a call waits for is no slowness
+/// of its service.
+#[derive(Clone)]
+struct Placed {
+    inner: Break<Attempt, Health>,
+    calls: Arc<Calls>,
+}
+
+impl Service<Call> for Placed {
+    type Response = Response;
+    type Error = CallError<ForwardError>;
+    type Future = CallFuture<Response, CallError<ForwardError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut call: Call) -> Self::Future {
+        let mut this = self.clone();
+        Box::pin(async move {
+            let Calls {
+                upstream,
+                dependency,
+                ..
+            } = &*this.calls;
+            if let Some(refusal) = dependency.refusal() {
+                return Err(refusal);
+            }
+            let patience = upstream.settings().connect_timeout;
+            let place = dependency.enter_within(patience).await;
+            let place = Arc::new(place.ok_or(CallError::Full)?);
+            call.seat = Some(Seat { _place: place });
+            this.inner.call(call).await
+        })
+    }
+}
+
+/// One attempt of one call.
 #[derive(Clone)]
 struct Attempt {
     kind: Kind,
@@ -286,20 +395,9 @@ impl Service<Call> for Attempt {
 
 impl Attempt {
     async fn run(self, call: Call) -> Result<Response, CallError<ForwardError>> {
-        let Calls {
-            step,
-            upstream,
-            dependency,
-            ..
-        } = &*self.calls;
-        let patience = upstream.settings().connect_timeout;
-        let place = tokio::time::timeout(patience, dependency.enter()).await;
-        let Ok(Some(_place)) = place else {
-            return Err(CallError::Full);
-        };
         let (request, spoiled) = outward(call);
-        let answer = step.run(request);
-        let after = dependency.limits().attempt;
+        let answer = self.answer(request);
+        let after = self.calls.dependency.limits().attempt;
         let answer = match self.kind {
             // A timer for ever is one for nothing.
             Kind::Read if after != Duration::MAX => match tokio::time::timeout(after, answer).await
@@ -311,12 +409,34 @@ impl Attempt {
         };
         match answer {
             Ok(answer) => Ok(answer),
+            // Something between here and the service has not called it.
             Err(ForwardError::NotNow { .. }) => Err(CallError::Full),
             Err(error) if spoiled.is_some_and(|spoiled| spoiled.load(Ordering::Acquire)) => {
                 note(&self.notes, |notes| notes.spoiled = Some(error));
                 Err(CallError::Abandoned)
             }
             Err(error) => Err(CallError::Call(error)),
+        }
+    }
+}
+
+impl Attempt {
+    /// The answer. One that may be asked for again is read first, so that it stands if there is no
+    /// further attempt, and holds up none meanwhile.
+    async fn answer(&self, request: Request) -> Result<Response, ForwardError> {
+        let answer = self.calls.step.run(request).await?;
+        let class = self.calls.class(self.kind, Ok(&answer));
+        if self.kind == Kind::Once || !class.can_pass_later() {
+            return Ok(answer);
+        }
+        let (parts, body) = answer.into_parts();
+        match copied(body, KEPT, Some(KEPT_IN)).await {
+            Ok((body, _)) => Ok(Response::from_parts(parts, body)),
+            Err(error) => Err(ForwardError::Unanswered {
+                upstream: self.calls.upstream.name().to_owned(),
+                why: format!("its answer broke off: {error}"),
+                silent: false,
+            }),
         }
     }
 }
@@ -335,7 +455,11 @@ fn outward(call: Call) -> (Request, Option<Arc<AtomicBool>>) {
             }))
         }
     };
-    (Request::from_parts(call.parts, body), spoiled)
+    let mut request = Request::from_parts(call.parts, body);
+    if let Some(seat) = call.seat {
+        request.extensions_mut().insert(seat);
+    }
+    (request, spoiled)
 }
 
 /// Whether a call may be made again.
@@ -348,16 +472,7 @@ struct Judge {
 
 impl Classify<Call, Response, ForwardError> for Judge {
     fn class(&self, result: Result<&Response, &ForwardError>) -> Class {
-        let class = class(result);
-        let harmless = match result {
-            Ok(answer) => self.calls.rule.harmless.contains(&answer.status()),
-            Err(error) => error.nothing_sent(),
-        };
-        match self.kind {
-            // It may have happened: never again, whatever it was.
-            Kind::Keyed if class.can_pass_later() && !harmless => Class::Refused,
-            _ => class,
-        }
+        self.calls.class(self.kind, result)
     }
 
     fn effect(&self, _: &Call) -> Effect {
@@ -376,6 +491,7 @@ impl Classify<Call, Response, ForwardError> for Judge {
             Carried::Whole(bytes, trailers) => Some(Call {
                 parts: call.parts.clone(),
                 body: Carried::Whole(bytes.clone(), trailers.clone()),
+                seat: None,
             }),
         }
     }
@@ -386,6 +502,10 @@ impl Classify<Call, Response, ForwardError> for Judge {
 
     fn outlasts(&self, _: &Call) -> bool {
         true
+    }
+
+    fn spent(&self, result: Result<&Response, &ForwardError>) -> bool {
+        result.is_ok_and(|answer| spent::is_marked(answer.headers()))
     }
 
     fn finished(&self, _: Result<&mut Response, &CallError<ForwardError>>, report: Report) {

@@ -3,7 +3,8 @@
 //! # Promise
 //! A connection is used for one request at a time, and again only when the answer before was read
 //! to its end. One that was closed meanwhile is not used. Connections in use are bounded, and so
-//! are those that wait, in number and in time.
+//! are those that wait, in number and in time. A call that has a place among the calls of its service
+//! ([`resilient`](super::resilient)) is within the bounds already, and is not counted twice.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -183,7 +184,7 @@ impl Upstream {
         &self.settings
     }
 
-    /// Leave to use a connection.
+    /// Leave to use a connection, for a call that has no place.
     pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(&self.room).acquire_owned();
         let place = tokio::time::timeout(self.settings.connect_timeout, place).await;

@@ -103,25 +103,29 @@ pub(super) async fn capture(
     if !fits || is_event_stream(&parts.headers) {
         return Ok((Response::from_parts(parts, body), snapshot));
     }
-    let (body, copy) = copied(body, policy.max_answer).await?;
+    // What has said its length has to keep its word.
+    let patience = body.size_hint().exact().is_none().then_some(STREAM);
+    let (body, copy) = copied(body, policy.max_answer, patience).await?;
     snapshot.body = copy;
     Ok((Response::from_parts(parts, body), snapshot))
 }
 
-/// Reads a body, within its limit. Gives it back whole, and the copy if there is one.
-async fn copied(mut body: Body, limit: usize) -> Result<(Body, Option<Bytes>), axum::Error> {
-    let known = body.size_hint().exact().is_some();
-    let until = tokio::time::Instant::now() + STREAM;
+/// Reads a body, within its limits. Gives it back whole, and the copy if there is one.
+pub(crate) async fn copied(
+    mut body: Body,
+    limit: usize,
+    patience: Option<Duration>,
+) -> Result<(Body, Option<Bytes>), axum::Error> {
+    let until = patience.map(|patience| tokio::time::Instant::now() + patience);
     let mut all = BytesMut::new();
     let mut trailers = None;
     loop {
-        let frame = if known {
-            body.frame().await
-        } else {
-            match tokio::time::timeout_at(until, body.frame()).await {
+        let frame = match until {
+            None => body.frame().await,
+            Some(until) => match tokio::time::timeout_at(until, body.frame()).await {
                 Ok(frame) => frame,
                 Err(_) => return Ok((Body::new(Resumed::new(all.freeze(), body)), None)),
-            }
+            },
         };
         match frame.transpose()?.map(http_body::Frame::into_data) {
             None => break,

@@ -64,6 +64,19 @@ pub(crate) fn guarded() -> Guarded {
     }
 }
 
+/// A route to this service for everything.
+pub(crate) fn route_to(url: &str, settings: UpstreamSettings, guard: Option<Guarded>) -> Route {
+    let upstream = gateway::Upstream::new("shop", url, settings).unwrap();
+    Route {
+        host: None,
+        path: Pattern::everything(),
+        methods: Vec::new(),
+        upstream: Arc::new(upstream),
+        preserve_host: true,
+        guard,
+    }
+}
+
 impl House {
     pub(crate) async fn on_sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -99,15 +112,7 @@ impl House {
     }
 
     pub(crate) fn route(&self, settings: UpstreamSettings, guard: Option<Guarded>) -> Route {
-        let upstream = gateway::Upstream::new("shop", &self.upstream.url(), settings).unwrap();
-        Route {
-            host: None,
-            path: Pattern::everything(),
-            methods: Vec::new(),
-            upstream: Arc::new(upstream),
-            preserve_host: true,
-            guard,
-        }
+        route_to(&self.upstream.url(), settings, guard)
     }
 
     pub(crate) async fn door(&self) -> Door {

@@ -16,6 +16,8 @@ mod forwarding;
 mod hostile;
 mod house;
 mod later;
+#[cfg(feature = "client")]
+mod layers;
 mod resilience;
 mod upstream;
 

@@ -20,7 +20,7 @@ use crate::upstream::until;
 const LONG: Duration = Duration::from_secs(600);
 
 /// Waits that do not last, and nothing that stops a test by accident.
-fn settings(change: impl FnOnce(&mut UpstreamSettings)) -> UpstreamSettings {
+pub(crate) fn settings(change: impl FnOnce(&mut UpstreamSettings)) -> UpstreamSettings {
     let mut settings = quick();
     let limits = &mut settings.limits;
     limits.backoff = Backoff::listed(&[Duration::from_millis(1); 5]).unwrap();
@@ -65,7 +65,7 @@ async fn read(door: &Door, status: u16) -> Answer {
     client::get(door.address, &format!("/status?is={status}")).await
 }
 
-async fn reads(house: &House) -> u64 {
+pub(crate) async fn reads(house: &House) -> u64 {
     house.upstream.state().await["statuses"].as_u64().unwrap()
 }
 
@@ -85,7 +85,9 @@ async fn a_service_that_always_fails_is_asked_as_often_as_the_one_place_for_retr
     for (what, calls, status, record) in [
         ("503", 5, 503, None),
         ("500", 1, 500, Some(Record::Uncertain)),
-        ("429", 1, 429, None),
+        ("429", 5, 429, None),
+        ("425", 5, 425, None),
+        ("408", 1, 408, None),
         ("vanish-before", 1, 502, Some(Record::Uncertain)),
         ("vanish-after", 1, 502, Some(Record::Uncertain)),
     ] {
@@ -286,6 +288,87 @@ async fn who_finds_all_places_taken_is_told_at_once() {
     assert_eq!(first.await.unwrap().status, 201);
     assert_eq!((shop.status().in_use, shop.state()), (0, State::Closed));
     assert_eq!(house.upstream.calls().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_comes_too_often_waits_as_long_as_it_is_asked_to_and_takes_effect_once() {
+    let house = House::on_sqlite().await;
+    let (door, _) = opened(&house, false, |_| {}).await;
+    let begun = Instant::now();
+
+    let told = door.order("k", "busy-once").await;
+
+    assert_eq!(told.status, 201);
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert_eq!(house.upstream.calls().await, 2);
+    assert_eq!(house.upstream.effects().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_still_coming_has_its_place() {
+    let house = House::on_sqlite().await;
+    let (door, shop) = opened(&house, false, |s| {
+        s.limits.bulkhead.limit = 2;
+        s.limits.bulkhead.queue = 0;
+    })
+    .await;
+    let mut streams = Vec::new();
+    for key in ["first", "second"] {
+        let mut caller = client::connect(door.address).await;
+        let order = client::order(key, "events");
+        streams.push(caller.send_request(order).await.unwrap());
+    }
+    house.upstream.waiting(2).await;
+
+    assert_eq!(shop.status().in_use, 2);
+    rests(&read(&door, 200).await);
+
+    house.upstream.go().await;
+    house.upstream.go().await;
+    for stream in streams {
+        assert_eq!(Answer::read(stream).await.body, "data: 1\n\ndata: 2\n\n");
+    }
+    until("free places", async || {
+        (shop.status().in_use == 0).then_some(())
+    })
+    .await;
+    assert_eq!(read(&door, 200).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_place_in_vain_is_told_so_and_counts_for_nothing() {
+    let house = House::on_sqlite().await;
+    let (door, shop) = opened(&house, false, |s| {
+        s.connect_timeout = Duration::from_millis(50);
+        s.limits.bulkhead.limit = 1;
+        s.limits.breaker.consecutive = Some(1);
+    })
+    .await;
+    let first = door.spawn("first", "hold-before");
+    house.upstream.waiting(1).await;
+
+    rests(&read(&door, 200).await);
+
+    assert_eq!(shop.status().waiting, 0);
+    assert_eq!(shop.state(), State::Closed);
+    house.upstream.go().await;
+    assert_eq!(first.await.unwrap().status, 201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_answer_does_not_keep_the_place_that_its_repeat_needs() {
+    let house = House::on_sqlite().await;
+    let (door, shop) = opened(&house, false, |s| {
+        s.limits.bulkhead.limit = 1;
+        s.limits.bulkhead.queue = 0;
+    })
+    .await;
+
+    let told = door.order("k", "503").await;
+
+    assert_eq!((told.status, &told.json()["error"]), (503, &"503".into()));
+    assert_eq!(house.upstream.calls().await, 5);
+    assert_eq!(shop.status().in_use, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

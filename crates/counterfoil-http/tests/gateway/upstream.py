@@ -181,6 +181,8 @@ class Handler(BaseHTTPRequestHandler):
             self.hold()
         if do.isdigit():
             return self.answer(int(do), {"error": do})
+        if do == "busy-once" and order == 1:
+            return self.answer(429, {"error": do}, [("retry-after", "1")])
         if do == "fail-once" and order == 1:
             self.hold()
             return self.answer(503, {"error": do})
