@@ -339,7 +339,6 @@ async fn an_answer_that_is_still_coming_has_its_place() {
 async fn who_waits_for_a_place_in_vain_is_told_so_and_counts_for_nothing() {
     let house = House::on_sqlite().await;
     let (door, shop) = opened(&house, false, |s| {
-        s.connect_timeout = Duration::from_millis(50);
         s.limits.bulkhead.limit = 1;
         s.limits.breaker.consecutive = Some(1);
     })
