@@ -240,14 +240,16 @@ mod tests {
                             barrier.wait();
                             let mut taken = 0;
                             for i in 0..100u64 {
-                                // Some earn, some take, all at one moment.
-                                let earns = (i + n + round).is_multiple_of(4);
-                                taken += shared.with(|b| {
-                                    if earns {
-                                        b.succeeded(Duration::ZERO);
+                                // Some earn, some take, some give back, all at one moment.
+                                let now = Duration::ZERO;
+                                if (i + n + round).is_multiple_of(4) {
+                                    shared.with(|b| b.succeeded(now));
+                                } else if let Some(one) = shared.with(|b| b.take(now)) {
+                                    match i.is_multiple_of(3) {
+                                        true => shared.with(|b| b.give_back(one, now)),
+                                        false => taken += 1,
                                     }
-                                    u64::from(!earns && b.take(Duration::ZERO).is_some())
-                                });
+                                }
                             }
                             taken
                         })
