@@ -198,6 +198,7 @@ fn remembered<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> 
 /// What an endpoint could not do. The run ends with it.
 type Failed = (StatusCode, String);
 
+#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 fn failed(error: sqlx::Error) -> Failed {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }

@@ -129,7 +129,7 @@ fn rule(route: &Route) -> Rule {
         // Not 408: a handler that was cut off may have said it.
         refusals: [StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS]
             .into_iter()
-            .filter(|status| guard.policy.not_recorded.contains(status))
+            .filter(|status| guard.policy.is_refusal(*status, false))
             .collect(),
         degraded: guard.degraded.is_some(),
         // By then the claim is ours even if it could not be renewed once.
