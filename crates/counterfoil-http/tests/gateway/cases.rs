@@ -160,14 +160,15 @@ pub(crate) async fn gateway_case_18_an_error_of_the_service_is_uncertain_harmles
 ) {
     let door = house.door().await;
 
-    for what in ["500", "503", "501", "409", "422"] {
+    for what in ["500", "503", "501", "409", "422", "401"] {
         assert_eq!(door.order(what, what).await.status.to_string(), what);
     }
     let doubt = door.order("500", "500").await;
     let harmless = door.order("503", "503").await;
     let last = door.order("501", "501").await;
     let business = door.order("409", "409").await;
-    let refused = door.order("422", "422").await;
+    let invalid = door.order("422", "422").await;
+    let refused = door.order("401", "401").await;
 
     assert_eq!(
         (doubt.status, doubt.problem().as_str()),
@@ -176,8 +177,9 @@ pub(crate) async fn gateway_case_18_an_error_of_the_service_is_uncertain_harmles
     assert_eq!((harmless.status, harmless.replayed()), (503, false));
     assert_eq!((last.status, last.replayed()), (501, true));
     assert_eq!((business.status, business.replayed()), (409, true));
-    assert_eq!((refused.status, refused.replayed()), (422, false));
-    assert_eq!(house.upstream.calls().await, 7);
+    assert_eq!((invalid.status, invalid.replayed()), (422, true));
+    assert_eq!((refused.status, refused.replayed()), (401, false));
+    assert_eq!(house.upstream.calls().await, 8);
 }
 
 pub(crate) async fn gateway_case_20_no_byte_reached_the_service_and_the_repeat_runs(

@@ -87,7 +87,7 @@ async fn a_service_that_always_fails_is_asked_as_often_as_the_one_place_for_retr
         ("500", 1, 500, Some(Record::Uncertain)),
         ("429", 5, 429, None),
         ("425", 5, 425, None),
-        ("408", 1, 408, None),
+        ("408", 1, 408, Some(Record::Uncertain)),
         ("vanish-before", 1, 502, Some(Record::Uncertain)),
         ("vanish-after", 1, 502, Some(Record::Uncertain)),
     ] {
