@@ -246,6 +246,8 @@ mod tests {
             caller: route.caller.clone(),
             business_type: route.business_type.clone(),
             probe: route.probe.clone(),
+            probe_host: route.probe_host.clone(),
+            probe_headers: route.probe_headers.clone(),
             ..GatewayRoute::default()
         };
         assert_eq!(*route, defaults);

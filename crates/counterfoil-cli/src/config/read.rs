@@ -290,8 +290,12 @@ impl<'i> Reader<'i> {
             return T::default();
         };
         let known = fields_of::<T>();
-        for (key, _) in &table {
-            self.note(&format!("{path}.{}", key.get_ref()), key.span().start);
+        for (key, value) in &table {
+            let path = format!("{path}.{}", key.get_ref());
+            self.note(&path, key.span().start);
+            for (key, _) in value.get_ref().as_table().into_iter().flatten() {
+                self.note(&format!("{path}.{}", key.get_ref()), key.span().start);
+            }
         }
         table = table
             .into_iter()

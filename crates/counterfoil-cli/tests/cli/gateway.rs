@@ -142,20 +142,22 @@ fn the_state_of_a_request_can_be_asked_for() {
     configure(
         &home,
         &upstream,
-        "degraded = true\nbusiness-type = \"orders\"\nprobe-answer = true",
+        "degraded = true\nbusiness-type = \"orders\"\nprobe-answer = true\n\
+         probe-host = \"shop.example\"\nprobe-headers = { authorization = \"file:token\" }",
     );
+    std::fs::write(home.path().join("token"), "Bearer probe\n").unwrap();
     let served = home.serve();
 
-    let accepted = order(door(&served), "k", "vanish-after");
+    let accepted = order(door(&served), "private", "vanish-after");
 
     assert_eq!(accepted.status, 202);
     let state = |path: &str| served.get(path).json()["state"].clone();
-    let path = "/v1/requests/orders/k?caller=alice";
+    let path = "/v1/requests/orders/private?caller=alice";
     assert_eq!(state(path), "uncertain");
-    assert_eq!(served.get("/v1/requests/orders/k").status, 404);
+    assert_eq!(served.get("/v1/requests/orders/private").status, 404);
     look_into(&home, &served);
     until("the probe", || (state(path) == "succeeded").then_some(()));
-    let found = order(door(&served), "k", "vanish-after");
+    let found = order(door(&served), "private", "vanish-after");
     assert_eq!((found.status, replayed(&found)), (200, true));
     assert_eq!(upstream.calls(), 1);
     served.stop();

@@ -146,6 +146,57 @@ fn times_that_cannot_be_are_refused_with_their_line() {
 }
 
 #[test]
+fn probes_that_cannot_work_are_refused_with_their_line() {
+    let home = Home::sqlite();
+    let probe = "probe = \"GET /{key}\"";
+    let with = |keys: &str| format!("{probe}\n{keys}");
+    for (keys, expected) in [
+        (
+            "probe = \"HEAD /{key}\"\nprobe-answer = true".to_owned(),
+            "5: `probe-answer` in [[gateway.route]]: the answer to a HEAD is empty",
+        ),
+        (
+            "probe-host = \"shop\"".to_owned(),
+            "4: `probe-host` in [[gateway.route]]: there is no `probe`",
+        ),
+        (
+            "probe-headers = { x-a = \"1\" }".to_owned(),
+            "4: `probe-headers` in [[gateway.route]]: there is no `probe`",
+        ),
+        (
+            with("probe-host = \"http://shop\""),
+            "5: `probe-host` in [[gateway.route]]: `http://shop` is no host",
+        ),
+        (
+            with("probe-headers = { \"a b\" = \"1\" }"),
+            "5: `probe-headers` in [[gateway.route]]: `a b` is no name of a header",
+        ),
+        (
+            with("[gateway.route.probe-headers]\nx-a = \"1\"\nHost = \"shop\""),
+            "7: `probe-headers` in [[gateway.route]]: the header `host` is not for a probe",
+        ),
+        (
+            with("probe-headers = { x-a = \"1\\n2\" }"),
+            "5: `probe-headers` in [[gateway.route]]: the value of `x-a` is empty, or has",
+        ),
+        (
+            with("probe-headers = { x-a = \"env:NOT_SET_BY_ANYBODY\" }"),
+            "5: `probe-headers` in [[gateway.route]]: the environment variable NOT_SET_BY_ANYBODY",
+        ),
+    ] {
+        home.configure(&format!(
+            "[[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\n{keys}\n\
+             [upstream.shop]\nurl = \"http://127.0.0.1:8000\"\n"
+        ));
+
+        let told = home.refused(&["config", "check"], 2);
+
+        let expected = format!("error: counterfoil.toml:{expected}");
+        assert!(told.starts_with(&expected), "{expected}\n{told}");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_hold_changes_nothing_whatever_is_wrong_with_it() {
     let home = Home::sqlite();
     let upstream = Upstream::start(home.path());

@@ -158,8 +158,13 @@ fn is_ours(name: &HeaderName) -> bool {
     is_set_by_us(name) || OF_WHO_ASKS.contains(name)
 }
 
+/// Whether a header says where a message begins and ends, or how its connection is used.
+pub(super) fn is_framing(name: &HeaderName) -> bool {
+    OF_THE_CONNECTION.contains(name) || [HOST, CONTENT_LENGTH, EXPECT].contains(name)
+}
+
 /// Nobody else has a word in these, not even a proxy that we trust.
-fn is_set_by_us(name: &HeaderName) -> bool {
+pub(super) fn is_set_by_us(name: &HeaderName) -> bool {
     name.as_str().starts_with("counterfoil-")
 }
 

@@ -3,6 +3,10 @@
 //! # Promise
 //! A probe reads and changes nothing. 2xx: it happened. 404: it did not. Everything else, and no
 //! answer at all: nobody knows yet, and nothing is changed.
+//!
+//! It carries what is configured and nothing of the request that it asks about: the caller's host
+//! and credentials are not kept. To a service it is a stranger unless it is told otherwise, and a
+//! 404 that is meant for strangers would let a request run twice.
 
 use std::sync::Arc;
 
@@ -14,10 +18,11 @@ use counterfoil_core::BoxError;
 use counterfoil_core::guard::{Record, Snapshot, Verdict};
 use counterfoil_engine::guard::reconcile::Reconciler;
 use http::header::{HOST, USER_AGENT};
-use http::{Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
 
 use super::forward::exchange;
+use super::headers;
 use super::status::encoded;
 use super::upstream::Upstream;
 use crate::guard::answer::kept_headers;
@@ -25,10 +30,30 @@ use crate::guard::answer::kept_headers;
 /// A question to a service: `GET /orders?ref={key}`.
 ///
 /// `{key}` and `{caller}` stand for the request's key and its caller, percent-encoded.
+///
+/// | setting | default | what it is |
+/// |---|---|---|
+/// | [`host`](Probe::host) | the address of the service | the host that it asks for |
+/// | [`header`](Probe::header) | `User-Agent: counterfoil-probe` | what else it carries |
+/// | [`keep_answer`](Probe::keep_answer) | not kept | whether its answer is that of the request |
+///
+/// ```
+/// # use counterfoil_http::gateway::{Probe, ProbeError};
+/// # fn main() -> Result<(), ProbeError> {
+/// let probe = Probe::parse("GET /orders?ref={key}")?
+///     .host("shop.example.com")?
+///     .header("authorization", "Bearer of-the-probe")?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     method: Method,
     target: String,
+    /// The host that it asks for; absent: the address of the service.
+    host: Option<HeaderValue>,
+    /// What else it carries. The values are not shown.
+    headers: HeaderMap,
     /// Whether its answer is the answer of the request that is asked about.
     keep_answer: Option<usize>,
 }
@@ -49,6 +74,24 @@ pub enum ProbeError {
     /// A placeholder that nobody fills.
     #[error("a probe knows {{key}} and {{caller}} only")]
     Placeholder,
+    /// Not a host.
+    #[error("`{0}` is no host: write a name, such as \"shop.example.com\"")]
+    Host(String),
+    /// Not the name of a header.
+    #[error("`{0}` is no name of a header")]
+    Name(String),
+    /// A header that is not for the configuration to say.
+    #[error("the header `{0}` is not for a probe to say")]
+    NotIts(HeaderName),
+    /// The same header once more.
+    #[error("the header `{0}` is there twice")]
+    Twice(HeaderName),
+    /// Not the value of a header. It may be a secret, so it is not shown.
+    #[error("the value of `{0}` is empty, or has characters that no header can have")]
+    Value(HeaderName),
+    /// An answer without content.
+    #[error("the answer to a HEAD is empty: use GET")]
+    NothingToKeep,
 }
 
 impl Probe {
@@ -75,15 +118,61 @@ impl Probe {
         Ok(Self {
             method,
             target: target.to_owned(),
+            host: None,
+            headers: HeaderMap::new(),
             keep_answer: None,
         })
     }
 
+    /// It asks for this host, with a port if need be. A service that tells hosts apart must hear
+    /// the one under which its callers know it.
+    pub fn host(mut self, host: &str) -> Result<Self, ProbeError> {
+        let wrong = || ProbeError::Host(host.to_owned());
+        let (name, port) = match host.rsplit_once(':') {
+            Some((name, port)) if !host.ends_with(']') => (name, Some(port)),
+            _ => (host, None),
+        };
+        let fine = match name.strip_prefix('[').and_then(|n| n.strip_suffix(']')) {
+            Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => {
+                let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+                !name.is_empty() && name.bytes().all(plain)
+            }
+        };
+        let number = |port: &str| !port.starts_with('+') && port.parse::<u16>().is_ok();
+        if !fine || !port.is_none_or(number) {
+            return Err(wrong());
+        }
+        self.host = Some(HeaderValue::from_str(host).map_err(|_| wrong())?);
+        Ok(self)
+    }
+
+    /// It carries this header: a credential, or whatever else the service asks for.
+    pub fn header(mut self, name: &str, value: &str) -> Result<Self, ProbeError> {
+        let wrong = |_| ProbeError::Name(name.to_owned());
+        let name: HeaderName = name.parse().map_err(wrong)?;
+        if headers::is_framing(&name) || headers::is_set_by_us(&name) {
+            return Err(ProbeError::NotIts(name));
+        }
+        let wrong = || ProbeError::Value(name.clone());
+        let mut value = HeaderValue::from_str(value).map_err(|_| wrong())?;
+        if value.is_empty() {
+            return Err(wrong());
+        }
+        value.set_sensitive(true);
+        match self.headers.insert(name.clone(), value) {
+            Some(_) => Err(ProbeError::Twice(name)),
+            None => Ok(self),
+        }
+    }
+
     /// Its answer is the answer of the request that is asked about, up to so many bytes.
-    #[must_use]
-    pub fn keep_answer(mut self, limit: usize) -> Self {
+    pub fn keep_answer(mut self, limit: usize) -> Result<Self, ProbeError> {
+        if self.method == Method::HEAD {
+            return Err(ProbeError::NothingToKeep);
+        }
         self.keep_answer = Some(limit);
-        self
+        Ok(self)
     }
 
     fn question(&self, record: &Record, upstream: &Upstream) -> Result<Request, BoxError> {
@@ -91,12 +180,13 @@ impl Probe {
             .target
             .replace("{caller}", &encoded(record.key.scope()))
             .replace("{key}", &encoded(record.key.key()));
-        let request = http::Request::builder()
+        let mut request = http::Request::builder()
             .method(&self.method)
             .uri(target)
-            .header(HOST, upstream.authority())
+            .header(HOST, self.host.as_ref().unwrap_or(upstream.authority()))
             .header(USER_AGENT, "counterfoil-probe")
             .body(Body::empty())?;
+        request.headers_mut().extend(self.headers.clone());
         Ok(request)
     }
 }
@@ -117,6 +207,11 @@ impl Reconciler for Prober {
             return Ok(Verdict::DidNotHappen);
         }
         if !status.is_success() {
+            tracing::warn!(
+                upstream = self.upstream.name(),
+                %status,
+                "the answer of a probe does not say whether the request took effect"
+            );
             return Ok(Verdict::Unknown);
         }
         let mut snapshot = Snapshot {
@@ -164,5 +259,74 @@ mod tests {
         ] {
             assert_eq!(Probe::parse(text), Err(error), "{text}");
         }
+    }
+
+    fn probe() -> Probe {
+        Probe::parse("GET /{key}").unwrap()
+    }
+
+    #[test]
+    fn the_host_of_a_probe_is_one_host() {
+        for host in [
+            "shop",
+            "shop.example.com",
+            "10.0.0.1:8000",
+            "[::1]",
+            "[::1]:80",
+        ] {
+            assert!(probe().host(host).is_ok(), "{host}");
+        }
+        for host in [
+            "",
+            ":80",
+            "a b",
+            "a/b",
+            "u@shop",
+            "*.example.com",
+            "shop:",
+            "shop:http",
+            "shop:+80",
+            "shop:70000",
+            "a:b:80",
+            "[shop]",
+            "http://shop",
+            "shop\r\nx: y",
+        ] {
+            let wrong = ProbeError::Host(host.to_owned());
+            assert_eq!(probe().host(host), Err(wrong), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_probe_carries_what_it_may_and_shows_no_secret() {
+        let its = |name: &str| ProbeError::NotIts(name.parse().unwrap());
+        let value = |name: &str| ProbeError::Value(name.parse().unwrap());
+        for (name, text, error) in [
+            ("", "1", ProbeError::Name(String::new())),
+            ("a b", "1", ProbeError::Name("a b".into())),
+            ("x-a", "", value("x-a")),
+            ("x-a", "1\r\nx-b: 2", value("x-a")),
+            ("Host", "shop", its("host")),
+            ("connection", "close", its("connection")),
+            ("Content-Length", "1", its("content-length")),
+            ("transfer-encoding", "chunked", its("transfer-encoding")),
+            ("expect", "100-continue", its("expect")),
+            ("Counterfoil-Fence", "1", its("counterfoil-fence")),
+        ] {
+            assert_eq!(probe().header(name, text), Err(error), "{name}");
+        }
+        let signed = probe().header("Authorization", "Bearer s3cret").unwrap();
+        let shown = format!("{signed:?}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+        let twice = ProbeError::Twice(http::header::AUTHORIZATION);
+        assert_eq!(signed.header("authorization", "other"), Err(twice));
+    }
+
+    #[test]
+    fn an_answer_without_content_is_not_kept() {
+        let head = Probe::parse("HEAD /{key}").unwrap();
+
+        assert_eq!(head.keep_answer(10), Err(ProbeError::NothingToKeep));
+        assert!(probe().keep_answer(10).is_ok());
     }
 }

@@ -237,7 +237,8 @@ pub(crate) async fn gateway_case_21_a_lost_answer_is_uncertain_and_a_probe_settl
         probe: Some(
             Probe::parse("GET /orders?ref={key}")
                 .unwrap()
-                .keep_answer(1000),
+                .keep_answer(1000)
+                .unwrap(),
         ),
         ..guarded()
     };
@@ -286,6 +287,26 @@ pub(crate) async fn gateway_case_21_a_lost_answer_is_uncertain_and_a_probe_settl
     let rerun = door.order("before", "vanish-before").await;
     assert_eq!(rerun.problem(), "service-unanswered");
     assert_eq!(house.upstream.calls().await, calls + 1);
+}
+
+pub(crate) async fn gateway_case_21_a_probe_carries_what_the_service_asks_for(house: House) {
+    let probe = Probe::parse("GET /orders?ref={key}").unwrap();
+    let probe = probe.host("shop.example").unwrap();
+    let probe = probe.header("Authorization", "Bearer probe").unwrap();
+    let guard = Guarded {
+        probe: Some(probe),
+        ..guarded()
+    };
+    let door = house.door_with(house.route(quick(), Some(guard))).await;
+    door.order("private", "vanish-after").await;
+
+    // A service that tells strangers 404 would have had it done again.
+    probed(&door, (1, 0)).await;
+
+    assert_eq!(house.state_of("private").await, Some(State::Succeeded));
+    let again = door.order("private", "vanish-after").await;
+    assert_eq!(again.problem(), "result-not-kept");
+    assert_eq!(house.upstream.effects().await, 1);
 }
 
 pub(crate) async fn gateway_case_21_silence_is_uncertain(house: House) {

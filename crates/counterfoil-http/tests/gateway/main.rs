@@ -55,6 +55,7 @@ cases! {
     cases::gateway_case_20_no_byte_reached_the_service_and_the_repeat_runs,
     cases::gateway_case_20_a_connection_that_was_closed_meanwhile_costs_nothing,
     cases::gateway_case_21_a_lost_answer_is_uncertain_and_a_probe_settles_it,
+    cases::gateway_case_21_a_probe_carries_what_the_service_asks_for,
     cases::gateway_case_21_silence_is_uncertain,
     cases::gateway_case_21_a_broken_answer_is_uncertain,
     cases::gateway_case_28_a_replay_keeps_what_belongs_to_the_answer,

@@ -16,7 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 
 FILE = sys.argv[2]
 LOCK = threading.Condition()
-STATE = {"calls": 0, "connections": 0, "waiting": 0, "go": 0, "aborted": 0, "bytes": 0, "statuses": 0, "sources": 0}
+STATE = {"calls": 0, "connections": 0, "waiting": 0, "go": 0, "aborted": 0, "bytes": 0, "statuses": 0, "sources": 0,
+         "probes": 0}
 
 
 def effects():
@@ -107,6 +108,12 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, {})
         if url.path == "/orders":
             key = query.get("ref", [""])[0]
+            with LOCK:
+                STATE["probes"] += 1
+            # Strangers are told that there is nothing.
+            known = (self.headers["host"], self.headers["authorization"]) == ("shop.example", "Bearer probe")
+            if key.startswith("private") and not known:
+                return self.answer(404, {})
             found = [e["order"] for e in effects() if e["key"].strip('"') == key]
             if key.startswith("sick"):
                 return self.answer(503, {})

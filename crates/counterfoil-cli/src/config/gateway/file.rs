@@ -1,5 +1,6 @@
 //! `[gateway]`, `[[gateway.route]]` and `[upstream.NAME]` as they stand in the file.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use counterfoil_core::guard::Rules;
@@ -112,6 +113,10 @@ pub(crate) struct GatewayRoute {
     pub(crate) probe_after: Span,
     /// Whether the answer of the probe is the answer of the request.
     pub(crate) probe_answer: bool,
+    /// The host that the probe asks for; absent: the upstream's address.
+    pub(crate) probe_host: Option<String>,
+    /// What else the probe carries.
+    pub(crate) probe_headers: BTreeMap<String, Pointed>,
     /// Whether uncertain requests are answered by 202.
     pub(crate) degraded: bool,
 }
@@ -146,6 +151,8 @@ impl Default for GatewayRoute {
             probe: None,
             probe_after: Span(rules.reconcile_age),
             probe_answer: false,
+            probe_host: None,
+            probe_headers: BTreeMap::new(),
             degraded: false,
         }
     }

@@ -14,7 +14,8 @@ use counterfoil_core::guard::{Gate, Rules, RulesError};
 use counterfoil_core::message::check_name;
 use counterfoil_engine::pipeline::UPSTREAM;
 use counterfoil_http::gateway::{
-    CallerRule, Guarded, Pattern, Probe, Route, Trust, Upstream, UpstreamError, UpstreamSettings,
+    CallerRule, Guarded, Pattern, Probe, ProbeError, Route, Trust, Upstream, UpstreamError,
+    UpstreamSettings,
 };
 use counterfoil_http::{Policy, PolicyError};
 
@@ -205,7 +206,8 @@ impl RouteReader<'_, '_> {
         let guard = match self.section.guard {
             true => Some(self.guarded(upstream.as_deref())),
             false => {
-                if self.section.caller.is_some() || self.section.probe.is_some() {
+                let asks = self.section.probe.is_some() || self.of_a_probe().is_some();
+                if self.section.caller.is_some() || asks {
                     self.wrong(
                         "guard",
                         "`caller` and `probe` are for routes that are guarded",
@@ -440,19 +442,42 @@ impl RouteReader<'_, '_> {
         Some(rules)
     }
 
+    /// A setting that means nothing without a probe.
+    fn of_a_probe(&self) -> Option<&'static str> {
+        let set = [
+            ("probe-answer", self.section.probe_answer),
+            ("probe-host", self.section.probe_host.is_some()),
+            ("probe-headers", !self.section.probe_headers.is_empty()),
+        ];
+        set.into_iter().find_map(|(key, set)| set.then_some(key))
+    }
+
     fn probe(&mut self) -> Option<Option<Probe>> {
-        let Some(text) = &self.section.probe else {
-            if self.section.probe_answer {
-                self.wrong("probe-answer", "there is no `probe`");
+        let section = self.section;
+        let Some(text) = &section.probe else {
+            if let Some(key) = self.of_a_probe() {
+                self.wrong(key, "there is no `probe`");
             }
             return Some(None);
         };
-        let probe = Probe::parse(text)
-            .map_err(|e| self.wrong("probe", e))
-            .ok()?;
-        Some(Some(match self.section.probe_answer {
-            true => probe.keep_answer(self.section.max_answer.0),
-            false => probe,
-        }))
+        let mut wrong = |key: &str, error: ProbeError| self.wrong(key, error);
+        let mut probe = Probe::parse(text).map_err(|e| wrong("probe", e)).ok()?;
+        if section.probe_answer {
+            let kept = probe.keep_answer(section.max_answer.0);
+            probe = kept.map_err(|e| wrong("probe-answer", e)).ok()?;
+        }
+        if let Some(host) = &section.probe_host {
+            let named = probe.host(host);
+            probe = named.map_err(|e| wrong("probe-host", e)).ok()?;
+        }
+        for (name, value) in &section.probe_headers {
+            let path = format!("{}.probe-headers.{name}", self.path);
+            let shown = "`probe-headers` in [[gateway.route]]";
+            let value = self.judge.resolve(&path, shown, value)?;
+            let carrying = probe.header(name, &value);
+            let refused = |e| self.judge.refuse(&path, format!("{shown}: {e}"));
+            probe = carrying.map_err(refused).ok()?;
+        }
+        Some(Some(probe))
     }
 }
