@@ -67,6 +67,8 @@ struct Table {
 struct Entry {
     route: Route,
     way: Way,
+    /// How uncertain requests are settled.
+    prober: Option<Arc<Prober>>,
     /// Headers that a caller must not have removed.
     protected: Vec<HeaderName>,
     /// The counters of answers, by class of their status.
@@ -100,6 +102,14 @@ impl Entry {
             Some(wrap) => wrap(&route, forward),
             None => forward,
         };
+        let probe = route.guard.as_ref().and_then(|guard| guard.probe.as_ref());
+        let prober = probe.map(|probe| {
+            Arc::new(Prober {
+                probe: probe.clone(),
+                upstream: Arc::clone(&route.upstream),
+                step: step.clone(),
+            })
+        });
         let answered = Answered(step);
         let mut protected = Vec::new();
         let way = match &route.guard {
@@ -124,6 +134,7 @@ impl Entry {
             counters,
             route,
             way,
+            prober,
             protected,
         }
     }
@@ -212,16 +223,10 @@ impl Gateway {
     pub fn reconcile(&self) -> Reconcile {
         let mut reconcile = Reconcile::new(Arc::clone(self.records()), Rules::default());
         for entry in &self.table().entries {
-            let Some(guard) = &entry.route.guard else {
-                continue;
-            };
-            if let Some(probe) = &guard.probe {
-                let prober = Prober {
-                    probe: probe.clone(),
-                    upstream: Arc::clone(&entry.route.upstream),
-                };
+            if let (Some(guard), Some(prober)) = (&entry.route.guard, &entry.prober) {
                 let kind = guard.policy.business_type.clone();
-                reconcile = reconcile.check(kind, guard.rules.clone(), Arc::new(prober));
+                let prober = Arc::clone(prober);
+                reconcile = reconcile.check(kind, guard.rules.clone(), prober);
             }
         }
         reconcile

@@ -153,6 +153,10 @@ pub(super) struct Space {
     pub(super) _permit: Arc<OwnedSemaphorePermit>,
 }
 
+/// Says of a request that it is our own: its headers are those that the service gets.
+#[derive(Clone)]
+pub(super) struct AsItIs;
+
 #[derive(Debug, Clone)]
 struct Forward {
     upstream: Arc<Upstream>,
@@ -163,12 +167,17 @@ impl Forward {
     /// The request as the service gets it.
     fn outward(&self, request: Request) -> Request {
         let (mut parts, body) = request.into_parts();
-        let origin = parts.extensions.remove::<Origin>();
-        let origin = origin.unwrap_or_else(|| Origin {
-            peer: Peer::new(([0, 0, 0, 0], 0).into()),
-            trusted: false,
-            authority: self.upstream.authority().clone(),
-        });
+        let origin = match parts.extensions.remove::<Origin>() {
+            Some(origin) => origin,
+            None if parts.extensions.remove::<AsItIs>().is_some() => {
+                return Request::from_parts(parts, body);
+            }
+            None => Origin {
+                peer: Peer::new(([0, 0, 0, 0], 0).into()),
+                trusted: false,
+                authority: self.upstream.authority().clone(),
+            },
+        };
         let host = match self.preserve_host {
             true => origin.authority.clone(),
             false => self.upstream.authority().clone(),
@@ -361,23 +370,32 @@ impl Service<Request> for Answered {
     }
 }
 
+/// Counts a call that was not answered, and names its kind.
+pub(super) fn count(error: &ForwardError) -> &'static str {
+    let label = match error {
+        ForwardError::NotSent { .. } => "not-sent",
+        ForwardError::Unanswered { .. } => "unanswered",
+        ForwardError::NotNow { .. } => "not-now",
+        ForwardError::Spent(last) => return count(last),
+    };
+    metrics::counter!("counterfoil_gateway_failures_total", "kind" => label).increment(1);
+    label
+}
+
 fn explain(error: &ForwardError) -> Response {
-    let (label, problem, recording) = match error {
-        ForwardError::NotSent { .. } => ("not-sent", Problem::unreachable(), Recording::Released),
+    let (problem, recording) = match error {
+        ForwardError::NotSent { .. } => (Problem::unreachable(), Recording::Released),
         ForwardError::Unanswered { silent, .. } => {
-            let problem = Problem::unanswered(*silent);
-            ("unanswered", problem, Recording::Uncertain)
+            (Problem::unanswered(*silent), Recording::Uncertain)
         }
-        ForwardError::NotNow { after, .. } => {
-            ("not-now", Problem::not_now(*after), Recording::Released)
-        }
+        ForwardError::NotNow { after, .. } => (Problem::not_now(*after), Recording::Released),
         ForwardError::Spent(last) => {
             let mut response = explain(last);
             spent::mark(response.headers_mut());
             return response;
         }
     };
-    metrics::counter!("counterfoil_gateway_failures_total", "kind" => label).increment(1);
+    let label = count(error);
     tracing::warn!(%error, kind = label, "a request was not answered by its service");
     let mut response = problem.into_response();
     response.extensions_mut().insert(recording);

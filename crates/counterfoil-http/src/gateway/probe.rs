@@ -7,6 +7,9 @@
 //! It carries what is configured and nothing of the request that it asks about: the caller's host
 //! and credentials are not kept. To a service it is a stranger unless it is told otherwise, and a
 //! 404 that is meant for strangers would let a request run twice.
+//!
+//! It takes the way of all calls to its service: while the breaker is open, or an operator holds it
+//! open, nothing is asked, and nobody knows yet.
 
 use std::sync::Arc;
 
@@ -21,7 +24,7 @@ use http::header::{HOST, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
 
-use super::forward::exchange;
+use super::forward::{AsItIs, ForwardError, Step, count};
 use super::headers;
 use super::status::encoded;
 use super::upstream::Upstream;
@@ -187,6 +190,7 @@ impl Probe {
             .header(USER_AGENT, "counterfoil-probe")
             .body(Body::empty())?;
         request.headers_mut().extend(self.headers.clone());
+        request.extensions_mut().insert(AsItIs);
         Ok(request)
     }
 }
@@ -195,13 +199,27 @@ impl Probe {
 pub(super) struct Prober {
     pub(super) probe: Probe,
     pub(super) upstream: Arc<Upstream>,
+    /// The calls of the route, with all that is wrapped around them.
+    pub(super) step: Step,
 }
 
 #[async_trait]
 impl Reconciler for Prober {
     async fn did_it_happen(&self, record: &Record) -> Result<Verdict, BoxError> {
         let question = self.probe.question(record, &self.upstream)?;
-        let response = exchange(&self.upstream, question).await?;
+        let response = match self.step.run(question).await {
+            Ok(response) => response,
+            Err(error) => {
+                count(&error);
+                return match error {
+                    ForwardError::NotNow { why, .. } => {
+                        tracing::debug!(why, "a service gets a rest and is not probed");
+                        Ok(Verdict::Unknown)
+                    }
+                    error => Err(error.into()),
+                };
+            }
+        };
         let status = response.status();
         if status == StatusCode::NOT_FOUND {
             return Ok(Verdict::DidNotHappen);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use counterfoil_core::guard::State as Record;
 use counterfoil_engine::pipeline::policy::backoff::{Backoff, Jitter};
-use counterfoil_engine::pipeline::{Dependency, Registry, State};
+use counterfoil_engine::pipeline::{Dependency, Forced, Registry, State};
 use counterfoil_http::gateway::{Route, Step, Upstream, UpstreamSettings, resilient};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
@@ -234,7 +234,7 @@ async fn an_open_breaker_is_202_where_configured_and_the_claim_is_released() {
     rests(&bare);
     assert_eq!(house.state_of("k").await, None);
     assert_eq!(house.upstream.calls().await, 0);
-    other.force(Some(counterfoil_engine::pipeline::Forced::Closed), "test");
+    other.force(Some(Forced::Closed), "test");
     assert_eq!(soft.order("k", "").await.status, 201);
 }
 
@@ -432,4 +432,78 @@ async fn a_read_is_cut_off_where_configured_and_a_write_never_is() {
     assert_eq!(read(&door, 200).await.status, 504);
     until("two more", async || (*counted.borrow() >= 3).then_some(())).await;
     assert_eq!(*counted.borrow(), 3, "twice");
+}
+
+async fn probes(house: &House) -> u64 {
+    house.upstream.state().await["probes"].as_u64().unwrap()
+}
+
+/// A request that took effect and was not answered, and about which the next round asks.
+async fn doubtful(house: &House, door: &Door, key: &str) {
+    assert_eq!(door.order(key, "vanish-after").await.status, 502);
+    until("a request to ask about", async || {
+        let age = Duration::from_millis(1);
+        let stuck = house.records.stuck(age, 10).await.unwrap();
+        (!stuck.is_empty()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_an_operator_has_taken_out_is_not_probed() {
+    let house = House::on_sqlite().await;
+    let (door, shop) = opened(&house, false, |_| {}).await;
+    doubtful(&house, &door, "k").await;
+
+    shop.force(Some(Forced::Open), "test");
+    let resting = door.gateway.reconcile().round().await.unwrap();
+    assert_eq!((resting.left, probes(&house).await), (1, 0));
+    assert_eq!(house.state_of("k").await, Some(Record::Uncertain));
+
+    shop.force(None, "test");
+    let asked = door.gateway.reconcile().round().await.unwrap();
+    assert_eq!((asked.settled, probes(&house).await), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn probes_are_made_again_and_open_the_breaker_as_other_reads_do() {
+    let house = House::on_sqlite().await;
+    let (door, shop) = opened(&house, false, |s| {
+        s.limits.breaker.open_for = Duration::from_secs(60);
+        s.limits.breaker.open_cap = Duration::from_secs(60);
+        // The call itself is the first failure.
+        s.limits.breaker.consecutive = Some(5);
+    })
+    .await;
+    doubtful(&house, &door, "sick").await;
+
+    for _ in 0..2 {
+        let round = door.gateway.reconcile().round().await.unwrap();
+
+        assert_eq!((round.left, probes(&house).await), (1, 4));
+        assert_eq!(shop.state(), State::Open);
+    }
+    rests(&read(&door, 200).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_probe_needs_a_place_like_every_call() {
+    let house = House::on_sqlite().await;
+    let (door, shop) = opened(&house, false, |s| {
+        s.limits.bulkhead.limit = 1;
+        s.limits.bulkhead.queue = 0;
+    })
+    .await;
+    doubtful(&house, &door, "k").await;
+    let first = door.spawn("first", "hold-before");
+    house.upstream.waiting(1).await;
+
+    let full = door.gateway.reconcile().round().await.unwrap();
+    assert_eq!((full.left, probes(&house).await), (1, 0));
+
+    house.upstream.go().await;
+    assert_eq!(first.await.unwrap().status, 201);
+    let asked = door.gateway.reconcile().round().await.unwrap();
+    assert_eq!((asked.settled, probes(&house).await), (1, 1));
+    assert_eq!(shop.status().in_use, 0);
 }
