@@ -1,9 +1,10 @@
 //! "Accepted, ask later": an answer for those who must not wait.
 //!
 //! # Promise
-//! Where it is configured, a guarded request whose outcome is uncertain, or which was not made
-//! because its service gets a rest, is answered by 202 with the place where its state can be
-//! asked for. What is recorded is not changed by it.
+//! Where it is configured, a guarded request whose outcome is uncertain is answered by 202 with the
+//! place where its state can be asked for: there is a record, and the place shows it. What is
+//! recorded is not changed by it. A request of which nothing was recorded is never accepted: nobody
+//! would ever make it.
 
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ use counterfoil_core::guard::Key;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 
-use super::forward::NotNow;
 use super::status;
 use crate::Recording;
 
@@ -21,29 +21,19 @@ use crate::Recording;
 pub(super) fn instead(response: Response, after: Duration) -> Response {
     let extensions = response.extensions();
     let uncertain = extensions.get::<Recording>() == Some(&Recording::Uncertain);
-    let not_made = extensions.get::<NotNow>().is_some();
-    let Some(key) = extensions.get::<Key>().filter(|_| uncertain || not_made) else {
-        return response;
-    };
-    accepted(key, uncertain, after)
+    match extensions.get::<Key>().filter(|_| uncertain) {
+        Some(key) => accepted(key, after),
+        None => response,
+    }
 }
 
-fn accepted(key: &Key, uncertain: bool, after: Duration) -> Response {
+fn accepted(key: &Key, after: Duration) -> Response {
     let place = status::place(key);
-    let (state, detail) = match uncertain {
-        true => (
-            "uncertain",
-            "It is being found out whether the request took effect. Ask for its state, or send \
-             the same request with the same key again.",
-        ),
-        false => (
-            "not-started",
-            "The service gets a rest. Send the same request with the same key again.",
-        ),
-    };
     let body = json!({
-        "state": state, "key": key.key(), "business_type": key.business_type(),
-        "status": place, "detail": detail,
+        "state": "uncertain", "key": key.key(), "business_type": key.business_type(),
+        "status": place,
+        "detail": "It is being found out whether the request took effect. Ask for its state, or \
+                   send the same request with the same key again.",
     });
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = StatusCode::ACCEPTED;

@@ -340,10 +340,6 @@ fn inward(response: http::Response<hyper::body::Incoming>, held: Held) -> Respon
     Response::from_parts(parts, Body::new(Lent::new(body, held)))
 }
 
-/// Says in an answer that the call was not made, and when to come again.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct NotNow;
-
 /// A call whose errors are answers, which say how they are to be recorded.
 #[derive(Clone)]
 pub(super) struct Answered(pub(super) Step);
@@ -399,9 +395,6 @@ fn explain(error: &ForwardError) -> Response {
     tracing::warn!(%error, kind = label, "a request was not answered by its service");
     let mut response = problem.into_response();
     response.extensions_mut().insert(recording);
-    if matches!(error, ForwardError::NotNow { .. }) {
-        response.extensions_mut().insert(NotNow);
-    }
     response
 }
 

@@ -21,7 +21,7 @@
 //! | guard, where there is one: key, caller, body, claim | [`crate::guard`] | replay; 4xx; 503 |
 //! | what is wrapped around the call ([`Wrap`]): [`resilient`] | `resilience` | 503 |
 //! | the call: [`Step`], a tower service | `forward`, `headers`, [`upstream`] | 502, 503, 504 |
-//! | an answer for those who must not wait, where configured | `degraded` | 202 |
+//! | an answer while the outcome is uncertain, where configured | `degraded` | 202 |
 //!
 //! # Not here
 //! TLS on either side, HTTP/2 to the service, upgrades (WebSocket), and several addresses with a

@@ -114,7 +114,6 @@ struct Rule {
     harmless: Vec<StatusCode>,
     /// The service has not begun, and the key stays free.
     refusals: Vec<StatusCode>,
-    degraded: bool,
     /// No attempt begins later.
     within: Option<Duration>,
 }
@@ -131,7 +130,6 @@ fn rule(route: &Route) -> Rule {
             .into_iter()
             .filter(|status| guard.policy.is_refusal(*status, false))
             .collect(),
-        degraded: guard.degraded.is_some(),
         // By then the claim is ours even if it could not be renewed once.
         within: Some(deadline.min(guard.rules.lease / 3)),
     }
@@ -231,12 +229,11 @@ impl Calls {
         let seat = None;
         let result = retried.oneshot(Call { parts, body, seat }).await;
         let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
-        self.ended(kind, result, notes)
+        self.ended(result, notes)
     }
 
     fn ended(
         &self,
-        kind: Kind,
         result: Result<Response, CallError<ForwardError>>,
         notes: Notes,
     ) -> Result<Response, ForwardError> {
@@ -267,15 +264,7 @@ impl Calls {
         };
         let wait = || self.dependency.wait().filter(|wait| !wait.is_zero());
         match result {
-            Ok(answer) => {
-                let harmless = self.rule.harmless.contains(&answer.status());
-                // Nothing has happened, and the route wants to say so in its own way.
-                let instead = short && kind == Kind::Keyed && self.rule.degraded && harmless;
-                match instead {
-                    true => Err(self.not_now(why, wait().unwrap_or(LATER))),
-                    false => Ok(answer),
-                }
-            }
+            Ok(answer) => Ok(answer),
             Err(CallError::Call(ForwardError::NotSent { why: failed, .. })) if short => {
                 let why = format!("{why} after: {failed}");
                 Err(self.not_now(&why, wait().unwrap_or(LATER)))

@@ -150,7 +150,7 @@ pub struct Guarded {
     pub caller: CallerRule,
     /// How uncertain requests are settled.
     pub probe: Option<Probe>,
-    /// Whether those who must not wait are told "accepted, ask later": after this time.
+    /// Whether callers whose request is uncertain are told "accepted, ask later": after this time.
     pub degraded: Option<Duration>,
 }
 

@@ -73,6 +73,11 @@ fn rests(answer: &Answer) {
     assert_eq!(answer.status, 503, "{answer:?}");
     assert_eq!(answer.problem(), "service-resting");
     assert!(answer.headers.contains_key("retry-after"));
+    assert_eq!(
+        answer.header("location"),
+        None,
+        "there is nothing to ask for"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,7 +212,7 @@ async fn a_service_in_trouble_is_probed_now_and_then_until_it_is_well() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_breaker_is_202_where_configured_and_the_claim_is_released() {
+async fn behind_an_open_breaker_nothing_is_accepted_and_the_claim_is_released() {
     let house = House::on_sqlite().await;
     let trouble = |s: &mut UpstreamSettings| in_trouble(s, 3, LONG);
     let plain = route(&house, settings(trouble), false);
@@ -221,16 +226,11 @@ async fn an_open_breaker_is_202_where_configured_and_the_claim_is_released() {
         read(&soft, 500).await;
     }
 
-    let accepted = soft.order("k", "").await;
+    rests(&soft.order("k", "").await);
     let mut bare = client::order("", "");
     bare.headers_mut().remove("idempotency-key");
     let bare = client::send(soft.address, bare).await;
 
-    assert_eq!(
-        (accepted.status, &accepted.json()["state"]),
-        (202, &"not-started".into())
-    );
-    assert!(accepted.headers.contains_key("location"));
     rests(&bare);
     assert_eq!(house.state_of("k").await, None);
     assert_eq!(house.upstream.calls().await, 0);
@@ -239,7 +239,7 @@ async fn an_open_breaker_is_202_where_configured_and_the_claim_is_released() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spent_budget_is_202_where_configured_when_nothing_has_happened() {
+async fn with_a_spent_budget_only_what_is_recorded_is_accepted() {
     let mut house = House::on_sqlite().await;
     let spent = |s: &mut UpstreamSettings| s.limits.budget.floor = 0;
     let (soft, _) = opened(&house, true, spent).await;
@@ -249,17 +249,21 @@ async fn a_spent_budget_is_202_where_configured_when_nothing_has_happened() {
     let its_own = plain.order("its-own", "503").await;
     let done = soft.order("done", "500").await;
     house.upstream.kill();
-    let unreached = soft.order("unreached", "").await;
+    rests(&soft.order("unreached", "").await);
     rests(&plain.order("plain", "").await);
 
-    for (told, state) in [
-        (&harmless, "not-started"),
-        (&unreached, "not-started"),
-        (&done, "uncertain"),
-    ] {
-        assert_eq!((told.status, &told.json()["state"]), (202, &state.into()));
+    assert_eq!(
+        (done.status, &done.json()["state"]),
+        (202, &"uncertain".into())
+    );
+    let place = client::get(soft.address, done.header("location").unwrap()).await;
+    assert_eq!(
+        (place.status, &place.json()["state"]),
+        (200, &"uncertain".into())
+    );
+    for told in [harmless, its_own] {
+        assert_eq!(told.json()["error"], "503", "what the service has said");
     }
-    assert_eq!(its_own.json()["error"], "503", "what the service has said");
     for key in ["harmless", "its-own", "unreached", "plain"] {
         assert_eq!(house.state_of(key).await, None, "{key}");
     }
@@ -282,7 +286,7 @@ async fn who_finds_all_places_taken_is_told_at_once() {
     let third = read(&door, 200).await;
     house.upstream.go().await;
 
-    assert_eq!(second.json()["state"], "not-started");
+    rests(&second);
     rests(&third);
     assert_eq!(house.state_of("second").await, None);
     assert_eq!(first.await.unwrap().status, 201);
