@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use counterfoil_core::guard::Records;
 use counterfoil_engine::pipeline::Registry;
 use counterfoil_http::gateway::{
-    Gateway, Options, ReplayCache, Route, Wrap, register, resilient, serve,
+    CallerRule, Gateway, Options, ReplayCache, Route, Wrap, register, resilient, serve,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -99,7 +99,7 @@ impl Bound {
             None => records,
         };
         if !settings.listen.ip().is_loopback() {
-            warn_about_callers(&settings.routes);
+            warn_about_callers(&settings);
         }
         let gateway = match &settings.gate {
             Some(gate) => Gateway::gated(records, Arc::clone(gate)),
@@ -121,13 +121,22 @@ impl Running {
     }
 }
 
-/// Where other machines can reach the gateway, those who share a scope may be strangers.
-fn warn_about_callers(routes: &[Route]) {
-    let shared = |route: &&Route| {
-        let caller = route.guard.as_ref().map(|guard| &guard.caller);
-        matches!(caller, Some(counterfoil_http::gateway::CallerRule::One))
+/// Where other machines can reach the gateway, those who share a scope may be strangers, and so may
+/// those who say who the caller is.
+fn warn_about_callers(settings: &config::Gateway) {
+    let first = |fits: fn(&CallerRule) -> bool| {
+        let fits = |route: &&Route| route.guard.as_ref().is_some_and(|g| fits(&g.caller));
+        settings.routes.iter().find(fits)
     };
-    if let Some(route) = routes.iter().find(shared) {
+    let named = first(|caller| matches!(caller, CallerRule::Header(_)));
+    if let Some(route) = named.filter(|_| settings.trust.is_empty()) {
+        tracing::warn!(
+            path = %route.path,
+            "other machines can reach the gateway, and each of them may say who its caller is: \
+             name those that may in `trusted-proxies`; see `caller`"
+        );
+    }
+    if let Some(route) = first(|caller| *caller == CallerRule::One) {
         tracing::warn!(
             path = %route.path,
             "other machines can reach the gateway, and its callers share one scope: whoever \

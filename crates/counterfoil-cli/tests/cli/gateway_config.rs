@@ -197,6 +197,29 @@ fn probes_that_cannot_work_are_refused_with_their_line() {
 }
 
 #[test]
+fn who_may_say_who_the_caller_is_is_asked_where_other_machines_reach_the_gateway() {
+    for (listen, trusted, warned) in [
+        ("0.0.0.0:0", "[]", true),
+        ("0.0.0.0:0", "[\"192.0.2.1\"]", false),
+        ("127.0.0.1:0", "[]", false),
+    ] {
+        let home = Home::sqlite();
+        home.configure(&format!(
+            "[gateway]\nlisten = \"{listen}\"\ntrusted-proxies = {trusted}\n\
+             [[gateway.route]]\nupstream = \"shop\"\ncaller = \"header:x-account\"\n\
+             [upstream.shop]\nurl = \"http://127.0.0.1:8000\"\n"
+        ));
+        let served = home.serve();
+
+        served.signal("TERM");
+        let (_, log) = served.end();
+
+        let found = log.contains("each of them may say who its caller is");
+        assert_eq!(found, warned, "{listen} {trusted}: {log}");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_hold_changes_nothing_whatever_is_wrong_with_it() {
     let home = Home::sqlite();
     let upstream = Upstream::start(home.path());

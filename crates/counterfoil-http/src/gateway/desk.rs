@@ -20,7 +20,7 @@ use tower::{Layer as _, ServiceExt as _};
 use super::forward::{Answered, Space, Step, Wrap};
 use super::headers::{self, Origin, Peer, Trust};
 use super::probe::Prober;
-use super::route::{CallerRule, Guarded, Route};
+use super::route::{Guarded, Route};
 use super::target::Target;
 use super::{degraded, status, target};
 use crate::{LeasedLayer, Problem};
@@ -62,6 +62,14 @@ struct Table {
     trust: Trust,
     /// The most specific first.
     entries: Vec<Entry>,
+}
+
+impl Table {
+    /// Whether this peer may say who the caller is. Where nobody is trusted, everybody who reaches
+    /// us may.
+    fn may_say_who(&self, peer: &Peer) -> bool {
+        self.trust.is_empty() || self.trust.holds(peer.ip)
+    }
 }
 
 struct Entry {
@@ -111,14 +119,10 @@ impl Entry {
             })
         });
         let answered = Answered(step);
-        let mut protected = Vec::new();
+        let protected = route.telling();
         let way = match &route.guard {
             None => Way::Plain(answered),
             Some(guard) => {
-                protected.push(guard.policy.header.clone());
-                if let CallerRule::Header(name) = &guard.caller {
-                    protected.push(name.clone());
-                }
                 let warden = warden.clone().destination(&route.upstream.destination());
                 Way::Guarded(guarded(guard, warden, answered))
             }
@@ -260,10 +264,15 @@ impl Gateway {
         let target = target::read(&parts)?;
         let table = self.table();
         if target.path.starts_with(status::OURS) {
-            return self.ours(&table, &parts, &target).await;
+            return self.ours(&table, &mut parts, &target, &peer).await;
         }
         let entry = find(&table, &parts.method, &target)?;
         headers::check_connection(&parts.headers, &entry.protected)?;
+        if let Some(guard) = entry.route.guard.as_ref()
+            && !table.may_say_who(&peer)
+        {
+            guard.caller.unsay(&mut parts.headers);
+        }
         if let Some(space) = self.space(entry, &parts).await? {
             parts.extensions.insert(space);
         }
@@ -307,8 +316,9 @@ impl Gateway {
     async fn ours(
         &self,
         table: &Table,
-        parts: &Parts,
+        parts: &mut Parts,
         target: &Target,
+        peer: &Peer,
     ) -> Result<Response, Problem> {
         let (kind, key) = status::named(&target.path).ok_or_else(Problem::no_route)?;
         if !matches!(parts.method, Method::GET | Method::HEAD) {
@@ -317,6 +327,9 @@ impl Gateway {
         let guards = table.entries.iter().filter_map(|e| e.route.guard.as_ref());
         let guard = guards.into_iter().find(|g| g.policy.business_type == kind);
         let guard = guard.ok_or_else(Problem::request_unknown)?;
+        if !table.may_say_who(peer) {
+            guard.caller.unsay(&mut parts.headers);
+        }
         let caller = guard.caller.of(parts).ok_or_else(Problem::caller_unknown)?;
         let key = Key::new(caller, kind, key).map_err(|_| Problem::request_unknown())?;
         Ok(status::status(&**self.records(), &key).await)

@@ -21,7 +21,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use counterfoil_engine::pipeline::spent;
 use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
-use http::{HeaderValue, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, StatusCode, Uri, Version};
 use http_body::Body as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tower::Service;
@@ -95,6 +95,7 @@ impl Step {
         let forward = Forward {
             upstream: Arc::clone(&route.upstream),
             preserve_host: route.preserve_host,
+            telling: route.telling().into(),
         };
         Self::of(move |request| Box::pin(forward.clone().send(request)))
     }
@@ -161,6 +162,7 @@ pub(super) struct AsItIs;
 struct Forward {
     upstream: Arc<Upstream>,
     preserve_host: bool,
+    telling: Arc<[HeaderName]>,
 }
 
 impl Forward {
@@ -182,7 +184,7 @@ impl Forward {
             true => origin.authority.clone(),
             false => self.upstream.authority().clone(),
         };
-        headers::outward(&mut parts.headers, &origin, host);
+        headers::outward(&mut parts.headers, &origin, host, &self.telling);
         let target = parts.uri.path_and_query().cloned();
         parts.uri = target.map_or_else(|| Uri::from_static("/"), Uri::from);
         parts.version = Version::HTTP_11;

@@ -2,8 +2,12 @@
 //!
 //! # Promise
 //! What belongs to one connection stays on it, in both directions. Who is asking is said by us and
-//! not by the caller: `X-Forwarded-*` and `Forwarded` of a caller are replaced, unless it is a
-//! proxy that we trust; then ours is added behind. Nobody but us sets `Counterfoil-*`.
+//! not by the caller: `X-Forwarded-*`, `X-Real-IP` and `Forwarded` of a caller are taken away, and
+//! ours said instead, unless it is a proxy that we trust; then ours is added behind. Nobody but us
+//! sets `Counterfoil-*`.
+//!
+//! Many services read `_` in a name as `-`. Whoever it comes from, a name that would then be one of
+//! these, or one that the guard goes by, does not pass.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -37,13 +41,10 @@ static OF_THE_REQUEST: [HeaderName; 5] = [
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-/// Headers that say who is asking.
-static OF_WHO_ASKS: [HeaderName; 4] = [
-    FORWARDED,
-    X_FORWARDED_FOR,
-    X_FORWARDED_HOST,
-    X_FORWARDED_PROTO,
-];
+/// Headers that say who is asking, as we set them.
+const OF_WHO_ASKS: usize = 4;
+/// Names that begin so are ours.
+const OURS: &str = "counterfoil-";
 /// The number of the claim under which a request is forwarded.
 pub(super) const FENCE: HeaderName = HeaderName::from_static("counterfoil-fence");
 /// Which run of the request it is.
@@ -76,6 +77,11 @@ impl Trust {
             one(text).ok_or_else(|| TrustError(text.to_owned()))
         });
         Ok(Self(all.collect::<Result<_, _>>()?))
+    }
+
+    /// Whether there is nobody whose word is believed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether the word of this peer is believed.
@@ -155,7 +161,33 @@ fn named(headers: &HeaderMap) -> Vec<HeaderName> {
 }
 
 fn is_ours(name: &HeaderName) -> bool {
-    is_set_by_us(name) || OF_WHO_ASKS.contains(name)
+    is_set_by_us(name) || says_who_asks(name.as_str())
+}
+
+/// Whether a header of this name says who is asking, how, or by which way.
+fn says_who_asks(name: &str) -> bool {
+    name.starts_with("x-forwarded-") || matches!(name, "forwarded" | "x-real-ip")
+}
+
+/// Whether a service could take this name for another one that means something to us.
+fn is_twin(name: &HeaderName, telling: &[HeaderName]) -> bool {
+    let text = name.as_str();
+    let twin = |other: &HeaderName| other != name && alike(other.as_str(), text);
+    if telling.iter().any(twin) {
+        return true;
+    }
+    if memchr::memchr(b'_', text.as_bytes()).is_none() {
+        return false;
+    }
+    let text = text.replace('_', "-");
+    let mut known = OF_THE_CONNECTION.iter().chain(&OF_THE_REQUEST);
+    known.any(|other| other.as_str() == text) || text.starts_with(OURS) || says_who_asks(&text)
+}
+
+fn alike(one: &str, other: &str) -> bool {
+    let read = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    let mut pairs = one.bytes().zip(other.bytes());
+    one.len() == other.len() && pairs.all(|(a, b)| read(a) == read(b))
 }
 
 /// Whether a header says where a message begins and ends, or how its connection is used.
@@ -165,7 +197,7 @@ pub(super) fn is_framing(name: &HeaderName) -> bool {
 
 /// Nobody else has a word in these, not even a proxy that we trust.
 pub(super) fn is_set_by_us(name: &HeaderName) -> bool {
-    name.as_str().starts_with("counterfoil-")
+    name.as_str().starts_with(OURS)
 }
 
 /// Removes what belongs to the connection.
@@ -184,9 +216,15 @@ fn remove_all(headers: &mut HeaderMap, wanted: impl Fn(&HeaderName) -> bool) {
     }
 }
 
-/// Turns the headers of a caller into those for the service. The body's framing is not theirs to
-/// say: see [`super::forward`].
-pub(super) fn outward(headers: &mut HeaderMap, origin: &Origin, host: HeaderValue) {
+/// Turns the headers of a caller into those for the service. By those that are `telling` the guard
+/// tells requests and callers apart. The body's framing is not theirs to say: see
+/// [`super::forward`].
+pub(super) fn outward(
+    headers: &mut HeaderMap,
+    origin: &Origin,
+    host: HeaderValue,
+    telling: &[HeaderName],
+) {
     let wants_trailers = headers.get_all(TE).iter().any(|line| {
         let mut codings = line.as_bytes().split(|b| *b == b',');
         codings.any(|c| c.trim_ascii().eq_ignore_ascii_case(b"trailers"))
@@ -197,9 +235,12 @@ pub(super) fn outward(headers: &mut HeaderMap, origin: &Origin, host: HeaderValu
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
-    remove_all(headers, |name| match origin.trusted {
-        true => is_set_by_us(name),
-        false => is_ours(name),
+    remove_all(headers, |name| {
+        let claimed = match origin.trusted {
+            true => is_set_by_us(name),
+            false => is_ours(name),
+        };
+        claimed || is_twin(name, telling)
     });
     // HTTP/2 may split them, and HTTP/1 may not.
     if headers.get_all(COOKIE).iter().nth(1).is_some() {
@@ -216,7 +257,7 @@ pub(super) fn outward(headers: &mut HeaderMap, origin: &Origin, host: HeaderValu
 
 /// What a stranger says about it is not among the headers any more.
 fn say_who(headers: &mut HeaderMap, origin: &Origin) {
-    headers.reserve(OF_WHO_ASKS.len());
+    headers.reserve(OF_WHO_ASKS);
     let (before, after) = match origin.peer.ip {
         IpAddr::V4(_) => ("for=", ";host=\""),
         IpAddr::V6(_) => ("for=\"[", "]\";host=\""),
@@ -286,19 +327,37 @@ mod tests {
         }
     }
 
-    const CLAIMS: [(&str, &str); 5] = [
+    const CLAIMS: [(&str, &str); 12] = [
         ("x-forwarded-for", "10.9.9.9"),
         ("x-forwarded-proto", "https"),
         ("x-forwarded-host", "public.example"),
         ("forwarded", "for=10.9.9.9"),
         ("counterfoil-fence", "99"),
+        ("x-forwarded-port", "443"),
+        ("x-forwarded-prefix", "/admin"),
+        ("x-forwarded-server", "inside"),
+        ("x-real-ip", "10.9.9.9"),
+        ("x_forwarded_for", "10.9.9.9"),
+        ("x-real_ip", "10.9.9.9"),
+        ("counterfoil_fence", "99"),
     ];
+    const GONE_FROM_ALL: [&str; 4] = [
+        "counterfoil-fence",
+        "x_forwarded_for",
+        "x-real_ip",
+        "counterfoil_fence",
+    ];
+
+    fn sent_outward(headers: &mut HeaderMap, origin: &Origin) {
+        let telling = ["x-account", "order_key"].map(HeaderName::from_static);
+        outward(headers, origin, HeaderValue::from_static("up"), &telling);
+    }
 
     #[test]
     fn what_a_stranger_claims_is_replaced() {
         let mut headers = headers(&CLAIMS);
 
-        outward(&mut headers, &origin(false), HeaderValue::from_static("up"));
+        sent_outward(&mut headers, &origin(false));
 
         assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
         assert_eq!(headers["x-forwarded-proto"], "http");
@@ -308,19 +367,60 @@ mod tests {
             "for=192.0.2.7;host=\"shop.example\";proto=http"
         );
         assert_eq!(headers["host"], "up");
-        assert!(!headers.contains_key("counterfoil-fence"));
+        let ours = [
+            "x-forwarded-port",
+            "x-forwarded-prefix",
+            "x-forwarded-server",
+        ];
+        for gone in ours.iter().chain(&["x-real-ip"]).chain(&GONE_FROM_ALL) {
+            assert!(!headers.contains_key(*gone), "{gone}");
+        }
     }
 
     #[test]
     fn what_a_trusted_proxy_says_is_kept_and_added_to() {
         let mut headers = headers(&CLAIMS);
 
-        outward(&mut headers, &origin(true), HeaderValue::from_static("up"));
+        sent_outward(&mut headers, &origin(true));
 
         assert_eq!(headers["x-forwarded-for"], "10.9.9.9, 192.0.2.7");
         assert_eq!(headers["x-forwarded-proto"], "https");
         assert_eq!(headers["x-forwarded-host"], "public.example");
-        assert!(!headers.contains_key("counterfoil-fence"));
+        assert_eq!(headers["x-forwarded-port"], "443");
+        assert_eq!(headers["x-forwarded-prefix"], "/admin");
+        assert_eq!(headers["x-real-ip"], "10.9.9.9");
+        for gone in GONE_FROM_ALL {
+            assert!(!headers.contains_key(gone), "{gone}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_a_service_could_take_for_another_does_not_pass() {
+        let twins = [
+            "x_account",
+            "order-key",
+            "content_length",
+            "content_type",
+            "transfer_encoding",
+            "x_forwarded_proto",
+            "x_real_ip",
+            "counterfoil_attempt",
+        ];
+        for trusted in [false, true] {
+            let mut headers = headers(&twins.map(|name| (name, "1")));
+            for stays in ["x-account", "order_key", "x_own", "account"] {
+                headers.insert(stays, HeaderValue::from_static("2"));
+            }
+
+            sent_outward(&mut headers, &origin(trusted));
+
+            for gone in twins {
+                assert!(!headers.contains_key(gone), "{gone}");
+            }
+            for stays in ["x-account", "order_key", "x_own", "account"] {
+                assert_eq!(headers[stays], "2");
+            }
+        }
     }
 
     #[test]
@@ -339,7 +439,7 @@ mod tests {
             ("cookie", "b=2"),
         ]);
 
-        outward(&mut headers, &origin(false), HeaderValue::from_static("up"));
+        sent_outward(&mut headers, &origin(false));
 
         for gone in [
             "x-hop",
@@ -362,6 +462,8 @@ mod tests {
             "Idempotency-Key",
             "content-length",
             "X-Forwarded-For",
+            "x-forwarded-port",
+            "X-Real-IP",
             "close, host",
         ] {
             let headers = headers(&[("connection", name)]);

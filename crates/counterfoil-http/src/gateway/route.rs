@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use counterfoil_core::guard::Rules;
 use http::request::Parts;
-use http::{HeaderName, Method};
+use http::{HeaderMap, HeaderName, Method};
 
 use super::probe::Probe;
 use super::target;
@@ -120,11 +120,19 @@ impl fmt::Display for Pattern {
 pub enum CallerRule {
     /// All keys are in one scope.
     One,
-    /// The value of this header, which somebody in front of us must have set.
+    /// The value of this header, which somebody in front of us must have set. Where there are
+    /// proxies that we trust, nobody else can: from others it is taken away.
     Header(HeaderName),
 }
 
 impl CallerRule {
+    /// Takes away what somebody says about callers who is not believed.
+    pub(super) fn unsay(&self, headers: &mut HeaderMap) {
+        if let CallerRule::Header(name) = self {
+            headers.remove(name);
+        }
+    }
+
     /// The caller of a request. A header that is repeated or empty names nobody.
     pub fn of(&self, parts: &Parts) -> Option<String> {
         match self {
@@ -188,6 +196,18 @@ impl Route {
     pub fn allows(&self, method: &Method) -> bool {
         let head = method == Method::HEAD && self.methods.contains(&Method::GET);
         self.methods.is_empty() || head || self.methods.contains(method)
+    }
+
+    /// The headers by which the guard tells requests and callers apart.
+    pub(super) fn telling(&self) -> Vec<HeaderName> {
+        let Some(guard) = &self.guard else {
+            return Vec::new();
+        };
+        let mut names = vec![guard.policy.header.clone()];
+        if let CallerRule::Header(name) = &guard.caller {
+            names.push(name.clone());
+        }
+        names
     }
 
     /// The more specific one first.

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::client::{self, Answer, request};
-use crate::house::{Door, House, quick};
+use crate::house::{Door, House, guarded, quick};
 
 async fn open() -> (House, Door) {
     let house = House::on_sqlite().await;
@@ -78,6 +78,62 @@ async fn a_trusted_proxy_is_believed_and_the_host_may_be_the_services_own() {
         [format!("127.0.0.1:{}", house.upstream.port)]
     );
     assert_eq!(seen.seen("x-forwarded-host"), ["shop.example"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_proxies_are_trusted_nobody_else_says_who_the_caller_is() {
+    let house = House::on_sqlite().await;
+    let gateway = Gateway::new(Arc::clone(&house.records));
+    let trusting = |network: &str| {
+        let options = Options {
+            trust: Trust::parse([network]).unwrap(),
+            ..Options::default()
+        };
+        gateway.set_routes(vec![house.route(quick(), Some(guarded()))], &options);
+    };
+    trusting("192.0.2.0/24");
+    let door = Door::open(gateway.clone()).await;
+    let place = "/.counterfoil/requests/orders/k";
+
+    let stranger = door.order("k", "").await;
+    let asked = client::get(door.address, place).await;
+    let unguarded = client::get(door.address, "/echo").await;
+    trusting("127.0.0.1");
+    let proxy = door.order("k", "").await;
+    let told = client::get(door.address, place).await;
+
+    for refused in [stranger, asked] {
+        let found = (refused.status, refused.problem());
+        assert_eq!(found, (401, "caller-unknown".to_owned()));
+    }
+    // The service does not hear of it either.
+    assert_eq!(unguarded.seen("x-caller"), Vec::<String>::new());
+    assert_eq!((proxy.status, told.status), (201, 200));
+    assert_eq!(house.upstream.effects().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_service_could_take_for_another_header_does_not_pass() {
+    let (_house, door) = open().await;
+    let twins = [
+        "x_caller",
+        "idempotency_key",
+        "counterfoil_fence",
+        "x_forwarded_for",
+    ];
+    let claims = ["x-forwarded-port", "x-forwarded-prefix", "x-real-ip"];
+    let mut request = request("GET", "/echo").header("x_own", "1");
+    for name in twins.iter().chain(&claims) {
+        request = request.header(*name, "1");
+    }
+
+    let seen = client::send(door.address, request.body(Body::empty()).unwrap()).await;
+
+    for name in twins.iter().chain(&claims) {
+        assert_eq!(seen.seen(name), Vec::<String>::new(), "{name}");
+    }
+    assert_eq!(seen.seen("x-caller"), ["alice"]);
+    assert_eq!(seen.seen("x_own"), ["1"]);
 }
 
 /// A body that is sent in chunks, with something behind it.
