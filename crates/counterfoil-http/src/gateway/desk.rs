@@ -236,29 +236,24 @@ impl Gateway {
         reconcile
     }
 
-    /// Answers a request of this peer. `clear`: where it ends is beyond doubt.
-    pub(super) async fn answer(&self, request: Request, peer: Peer, clear: bool) -> Response {
+    /// Answers a request of this peer.
+    pub(super) async fn answer(&self, request: Request, peer: Peer) -> Response {
         let old = request.version() < Version::HTTP_2;
-        match self.admit(request, peer, clear).await {
+        match self.admit(request, peer).await {
             Ok(response) => response,
-            Err(problem) => {
-                let broken = problem.status() != StatusCode::NOT_FOUND;
-                let mut response = problem.into_response();
-                if old && broken {
-                    let close = HeaderValue::from_static("close");
-                    response.headers_mut().insert(CONNECTION, close);
-                }
-                response
-            }
+            Err(problem) if old && problem.status() != StatusCode::NOT_FOUND => closing(problem),
+            Err(problem) => problem.into_response(),
         }
     }
 
-    async fn admit(&self, request: Request, peer: Peer, clear: bool) -> Result<Response, Problem> {
-        if !clear {
-            return Err(Problem::bad_request(
-                "Where the request ends can be read in two ways.",
-            ));
-        }
+    /// The answer to a request of HTTP/1 of which it is not clear where it ends.
+    pub(super) fn doubtful() -> Response {
+        closing(Problem::bad_request(
+            "Where the request ends can be read in two ways.",
+        ))
+    }
+
+    async fn admit(&self, request: Request, peer: Peer) -> Result<Response, Problem> {
         let (mut parts, body) = request.into_parts();
         check_head(&parts)?;
         let target = target::read(&parts)?;
@@ -334,6 +329,14 @@ impl Gateway {
         let key = Key::new(caller, kind, key).map_err(|_| Problem::request_unknown())?;
         Ok(status::status(&**self.records(), &key).await)
     }
+}
+
+/// A refusal after which the connection is closed.
+fn closing(problem: Problem) -> Response {
+    let mut response = problem.into_response();
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
+    response
 }
 
 fn find<'a>(table: &'a Table, method: &Method, target: &Target) -> Result<&'a Entry, Problem> {

@@ -3,36 +3,62 @@
 //! # Promise
 //! Of an HTTP/1 connection every head is seen before hyper sees it. One with both a length and an
 //! encoding, or with two lengths, is noticed: hyper would choose one of them, and whoever is behind
-//! or before us might choose the other. It takes a few bytes of memory, however large the requests.
+//! or before us might choose the other. So is a length, an encoding or the size of a chunk that is
+//! not understood here, or whose line is longer than anybody needs. From such a request on nothing
+//! on the connection is believed, and if its body has begun already, the body fails. It takes a few
+//! bytes of memory, however large the requests.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The longest line of which the value matters: a length or an encoding.
+/// The longest line of which the value matters: a length, an encoding, the size of a chunk.
 const LINE: usize = 256;
 
 /// Which requests of a connection are ambiguous.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Verdicts(Arc<Mutex<Seen>>);
+pub(super) struct Verdicts(Arc<Seen>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seen {
     /// The first one, counted from zero; nothing after it is believed either.
-    ambiguous_from: Option<u64>,
-    served: u64,
+    ambiguous_from: AtomicU64,
+    served: AtomicU64,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            ambiguous_from: AtomicU64::new(u64::MAX),
+            served: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Verdicts {
-    /// Counts a request that hyper hands out, and answers whether it can be believed.
-    pub(super) fn next_is_clear(&self) -> bool {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let n = seen.served;
-        seen.served += 1;
-        seen.ambiguous_from.is_none_or(|from| n < from)
+    /// Counts a request that hyper hands out.
+    pub(super) fn next(&self) -> Verdict {
+        Verdict {
+            all: self.clone(),
+            n: self.0.served.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     fn ambiguous(&self, n: u64) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.ambiguous_from.get_or_insert(n);
+        self.0.ambiguous_from.fetch_min(n, Ordering::Release);
+    }
+}
+
+/// What is known about one request so far.
+#[derive(Debug, Clone)]
+pub(super) struct Verdict {
+    all: Verdicts,
+    n: u64,
+}
+
+impl Verdict {
+    /// Whether where it ends is beyond doubt. In the middle of a body this may change.
+    pub(super) fn is_clear(&self) -> bool {
+        self.n < self.all.0.ambiguous_from.load(Ordering::Acquire)
     }
 }
 
@@ -48,7 +74,7 @@ enum Place {
     Chunk(u64),
     /// Behind the last chunk.
     Trailers,
-    /// Not HTTP/1, or not understood: hyper decides.
+    /// Not HTTP/1: hyper decides. Or not understood: nothing is believed any more.
     Aside,
 }
 
@@ -56,10 +82,15 @@ enum Place {
 #[derive(Debug)]
 pub(super) struct Framing {
     place: Place,
+    /// The beginning of a line that did not come whole.
     line: Vec<u8>,
+    /// Whether the line is longer than that.
+    cut: bool,
     lengths: u32,
     length: Option<u64>,
     encodings: u32,
+    /// Whether a line that matters is too long.
+    overlong: bool,
     heads: u64,
     verdicts: Verdicts,
 }
@@ -69,9 +100,11 @@ impl Framing {
         Self {
             place: Place::Head { begun: false },
             line: Vec::new(),
+            cut: false,
             lengths: 0,
             length: None,
             encodings: 0,
+            overlong: false,
             heads: 0,
             verdicts,
         }
@@ -110,11 +143,13 @@ impl Framing {
         }
         let room = LINE.saturating_sub(self.line.len());
         self.line.extend_from_slice(&here[..here.len().min(room)]);
+        self.cut |= here.len() > room;
         let Some(end) = end else { return &[] };
         let line = std::mem::take(&mut self.line);
         self.line_ended(line.strip_suffix(b"\r").unwrap_or(&line));
         self.line = line;
         self.line.clear();
+        self.cut = false;
         &bytes[end + 1..]
     }
 
@@ -127,7 +162,7 @@ impl Framing {
             Place::Head { begun: false } => self.place = Place::Head { begun: true },
             Place::Head { begun: true } if line.is_empty() => self.head_ended(),
             Place::Head { begun: true } => self.field(line),
-            Place::ChunkSize => self.place = chunk(line),
+            Place::ChunkSize => self.place = self.chunk(line),
             Place::Trailers if line.is_empty() => self.place = Place::Head { begun: false },
             _ => {}
         }
@@ -139,21 +174,27 @@ impl Framing {
         if !matches!(first, Some(b'c' | b'C' | b't' | b'T')) {
             return;
         }
-        let Some(colon) = memchr::memchr(b':', line) else {
-            return;
+        let colon = memchr::memchr(b':', line);
+        let (name, value) = match colon {
+            Some(colon) => (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii()),
+            // The colon may be behind the cut.
+            None if self.cut => (line.trim_ascii(), &[][..]),
+            None => return,
         };
-        let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
             self.lengths += 1;
             self.length = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+            self.overlong |= self.cut;
         }
         if name.eq_ignore_ascii_case(b"transfer-encoding") {
             self.encodings += 1;
+            self.overlong |= self.cut;
         }
     }
 
     fn head_ended(&mut self) {
-        if self.lengths + self.encodings > 1 {
+        let odd = self.encodings == 0 && self.lengths > 0 && self.length.is_none();
+        if self.lengths + self.encodings > 1 || self.overlong || odd {
             self.verdicts.ambiguous(self.heads);
         }
         self.place = match (self.encodings, self.lengths, self.length) {
@@ -164,18 +205,24 @@ impl Framing {
         };
         self.heads += 1;
         (self.lengths, self.encodings, self.length) = (0, 0, None);
+        self.overlong = false;
     }
-}
 
-/// What follows the line that says how long a chunk is.
-fn chunk(line: &[u8]) -> Place {
-    let digits = line.split(|b| *b == b';').next().unwrap_or_default();
-    let digits = std::str::from_utf8(digits.trim_ascii()).unwrap_or_default();
-    match u64::from_str_radix(digits, 16) {
-        Ok(0) => Place::Trailers,
-        // And the line end.
-        Ok(size) => size.checked_add(2).map_or(Place::Aside, Place::Chunk),
-        Err(_) => Place::Aside,
+    /// What follows the line that says how long a chunk is.
+    fn chunk(&self, line: &[u8]) -> Place {
+        let digits = line.split(|b| *b == b';').next().unwrap_or_default();
+        let digits = std::str::from_utf8(digits.trim_ascii()).unwrap_or_default();
+        let size = u64::from_str_radix(digits, 16).ok();
+        // With the line end.
+        match size.and_then(|size| Some((size, size.checked_add(2)?))) {
+            Some((0, _)) if !self.cut => Place::Trailers,
+            Some((_, whole)) if !self.cut => Place::Chunk(whole),
+            _ => {
+                // Its head has ended before.
+                self.verdicts.ambiguous(self.heads.saturating_sub(1));
+                Place::Aside
+            }
+        }
     }
 }
 
@@ -191,7 +238,7 @@ mod tests {
             for piece in text.as_bytes().chunks(step) {
                 framing.read(piece);
             }
-            (0..requests).map(|_| verdicts.next_is_clear()).collect()
+            (0..requests).map(|_| verdicts.next().is_clear()).collect()
         };
         assert_eq!(verdicts(1), verdicts(text.len()));
         assert_eq!(verdicts(7), verdicts(text.len()));
@@ -224,6 +271,47 @@ mod tests {
             clear(&[&fixed, &*chunked, &fixed, twice].concat(), 5),
             [true, true, true, false, false]
         );
+    }
+
+    #[test]
+    fn a_line_that_matters_is_short_or_nothing_is_believed_any_more() {
+        let (zeros, spaces) = ("0".repeat(300), " ".repeat(300));
+        let get = "GET / HTTP/1.1\r\n\r\n";
+        let post = |head: &str| format!("POST / HTTP/1.1\r\n{head}\r\n");
+        let chunked = post("transfer-encoding: chunked\r\n");
+        for odd in [
+            post(&format!("Content-Length:{spaces}0\r\n")),
+            post(&format!("Content-Length{spaces}: 0\r\n")),
+            post(&format!("content-length: {zeros}\r\n")),
+            post("content-length: many\r\n"),
+            post(&format!("Transfer-Encoding:{spaces}chunked\r\n")) + "0\r\n\r\n",
+            format!("{chunked}{zeros}\r\n\r\n"),
+            format!("{chunked}2\r\nhi\r\n0;{spaces}\r\n\r\n"),
+            format!("{chunked}ffffffffffffffff\r\n"),
+            format!("{chunked}many\r\n"),
+        ] {
+            let text = [get, &odd, get].concat();
+            assert_eq!(clear(&text, 3), [true, false, false], "{text}");
+        }
+        let long = post(&format!("cookie: {zeros}\r\ntoken: {zeros}\r\n"));
+        let fits = post(&format!("content-length: {}\r\n", "0".repeat(200)));
+        assert_eq!(clear(&[&long, &*fits, get].concat(), 3), [true; 3]);
+    }
+
+    #[test]
+    fn a_request_that_is_under_way_is_not_believed_any_more_when_a_chunk_is_odd() {
+        let verdicts = Verdicts::default();
+        let mut framing = Framing::new(verdicts.clone());
+        framing.read(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n");
+        let first = verdicts.next();
+        assert!(first.is_clear());
+
+        framing.read(&[b'0'; 300]);
+        assert!(first.is_clear(), "it may still be short of its end");
+        framing.read(b"\r\n\r\n");
+
+        assert!(!first.is_clear());
+        assert!(!verdicts.next().is_clear());
     }
 
     #[test]

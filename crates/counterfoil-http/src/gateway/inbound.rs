@@ -28,7 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 
 use super::desk::Gateway;
-use super::framing::{Framing, Verdicts};
+use super::framing::{Framing, Verdict, Verdicts};
 use super::hands::Place;
 use super::headers::Peer;
 use super::patient::{PATIENCE, Patient};
@@ -83,14 +83,20 @@ pub async fn serve(
         let (gateway, peer) = (gateway.clone(), Peer::new(peer));
         let service = service_fn(move |request: http::Request<Incoming>| {
             let many = request.version() >= http::Version::HTTP_2;
-            let clear = many || verdicts.next_is_clear();
+            let verdict = (!many).then(|| verdicts.next());
             let (gateway, peer) = (gateway.clone(), peer.clone());
             async move {
-                let request: Request = request.map(upload);
-                let answer = gateway.answer(request, peer, clear).await;
+                let clear = || verdict.as_ref().is_none_or(Verdict::is_clear);
+                let request: Request = request.map(|body| upload(body, verdict.as_ref()));
+                let answer = match clear() {
+                    true => gateway.answer(request, peer).await,
+                    false => Gateway::doubtful(),
+                };
                 Ok::<_, Infallible>(match many {
                     true => answer.map(watched),
-                    false => answer,
+                    false if clear() => answer,
+                    // Whatever came of it: its end was not where it seemed to be.
+                    false => Gateway::doubtful(),
                 })
             }
         });
@@ -220,10 +226,10 @@ impl AsyncWrite for Caller {
 }
 
 /// The body of a caller, as the services take it. Most have none.
-fn upload(incoming: Incoming) -> axum::body::Body {
+fn upload(incoming: Incoming, verdict: Option<&Verdict>) -> axum::body::Body {
     match incoming.is_end_stream() {
         true => axum::body::Body::empty(),
-        false => axum::body::Body::new(Upload::new(incoming)),
+        false => axum::body::Body::new(Upload::new(incoming, verdict)),
     }
 }
 
@@ -232,17 +238,26 @@ fn upload(incoming: Incoming) -> axum::body::Body {
 #[error("the caller was silent for {PATIENCE:?} in the middle of its request")]
 struct Silent;
 
+/// The caller has sent a chunk of which nobody can say where it ends.
+#[derive(Debug, thiserror::Error)]
+#[error("where the caller's request ends can be read in two ways")]
+struct Doubtful;
+
 /// The body of a request, which makes progress or fails.
 struct Upload {
     body: Incoming,
     silence: Silence,
+    /// Of a body in chunks: the others end where their head says.
+    verdict: Option<Verdict>,
 }
 
 impl Upload {
-    fn new(body: Incoming) -> Self {
+    fn new(body: Incoming, verdict: Option<&Verdict>) -> Self {
+        let chunked = body.size_hint().exact().is_none();
         Self {
             body,
             silence: Silence::new(PATIENCE),
+            verdict: verdict.filter(|_| chunked).cloned(),
         }
     }
 }
@@ -257,6 +272,9 @@ impl Body for Upload {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             self.silence.ended();
+            if self.verdict.as_ref().is_some_and(|v| !v.is_clear()) {
+                return Poll::Ready(Some(Err(Doubtful.into())));
+            }
             return Poll::Ready(frame.map(|f| f.map_err(Into::into)));
         }
         ready!(self.silence.poll(cx));

@@ -117,6 +117,11 @@ pub(crate) async fn get(to: SocketAddr, path: &str) -> Answer {
 pub(crate) async fn raw(to: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(to).await.unwrap();
     stream.write_all(bytes).await.unwrap();
+    rest(stream).await
+}
+
+/// Reads until the other side closes the connection.
+pub(crate) async fn rest(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
     let ended = tokio::time::timeout(Duration::from_secs(10), read).await;

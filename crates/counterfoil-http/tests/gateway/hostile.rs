@@ -14,6 +14,11 @@ async fn requests_that_can_be_read_in_two_ways_are_refused() {
     let door = house.door().await;
     let smuggled = "0\r\n\r\nGET /echo?smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
     let with = |head: &str| post(&format!("{head}\r\n{smuggled}"));
+    let (spaces, zeros) = (" ".repeat(250), "0".repeat(300));
+    let chunk = |size: &str| {
+        let rest = smuggled.trim_start_matches('0');
+        post(&format!("transfer-encoding: chunked\r\n\r\n{size}{rest}"))
+    };
     for (expected, bytes) in [
         (
             400,
@@ -30,6 +35,12 @@ async fn requests_that_can_be_read_in_two_ways_are_refused() {
         (400, with("content-length: -4\r\n")),
         (400, with("content-length: 0x4\r\n")),
         (400, with("content-length: 99999999999999999999999\r\n")),
+        (400, with(&format!("content-length:{spaces}0\r\n"))),
+        (400, with(&format!("content-length:{spaces}3\r\n"))),
+        (400, with(&format!("content-length: {zeros}\r\n"))),
+        (400, with(&format!("transfer-encoding:{spaces}chunked\r\n"))),
+        (400, chunk(&zeros)),
+        (400, chunk(&format!("0;{zeros}"))),
         (400, with("transfer-encoding: xchunked\r\n")),
         (400, with("transfer-encoding: chunked, identity\r\n")),
         (400, with("transfer-encoding: identity\r\n")),
@@ -96,6 +107,33 @@ async fn a_second_request_that_is_ambiguous_does_not_spoil_the_first() {
     assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
     assert!(told.contains("HTTP/1.1 400 "), "{told}");
     assert_eq!(house.upstream.calls().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_turns_out_to_be_ambiguous_is_refused_as_well() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let house = House::on_sqlite().await;
+    let door = house.door().await;
+    let zeros = format!("{}\r\n\r\n", "0".repeat(300));
+    for key in ["", "x-caller: alice\r\nidempotency-key: k\r\n"] {
+        let head = post(&format!(
+            "{key}expect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n"
+        ));
+        let mut stream = tokio::net::TcpStream::connect(door.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The body is asked for: its head has been found clear.
+        let mut asked = [0; 25];
+        stream.read_exact(&mut asked).await.unwrap();
+        assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+
+        let rest = format!("2\r\nhi\r\n{zeros}{}", post("content-length: 0\r\n\r\n"));
+        stream.write_all(rest.as_bytes()).await.unwrap();
+        let told = client::rest(stream).await;
+
+        assert!(told.starts_with("HTTP/1.1 400 "), "{key:?}: {told}");
+        assert_eq!(told.matches("HTTP/1.1 ").count(), 1, "{key:?}: {told}");
+    }
+    assert_eq!(house.upstream.calls().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

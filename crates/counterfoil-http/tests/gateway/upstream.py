@@ -44,13 +44,19 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    def line(self):
+        line = self.rfile.readline()
+        if not line:
+            raise ConnectionResetError("in the middle of a body")
+        return line
+
     def body(self):
         if self.headers.get("transfer-encoding", "").lower() == "chunked":
             whole, self.trailers = b"", {}
-            while size := int(self.rfile.readline().split(b";")[0] or b"0", 16):
+            while size := int(self.line().split(b";")[0], 16):
                 whole += self.rfile.read(size)
-                self.rfile.readline()
-            while (line := self.rfile.readline()) not in (b"\r\n", b""):
+                self.line()
+            while (line := self.line()) != b"\r\n":
                 name, value = line.decode().split(":", 1)
                 self.trailers[name.lower()] = value.strip()
             return whole
