@@ -315,7 +315,8 @@ impl Gateway {
         target: &Target,
         peer: &Peer,
     ) -> Result<Response, Problem> {
-        let (kind, key) = status::named(&target.path).ok_or_else(Problem::no_route)?;
+        let named = status::named(&target.path, parts.uri.query());
+        let (kind, key) = named.ok_or_else(Problem::no_route)?;
         if !matches!(parts.method, Method::GET | Method::HEAD) {
             return Err(Problem::method_not_allowed());
         }

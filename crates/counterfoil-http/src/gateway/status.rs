@@ -1,4 +1,8 @@
 //! How a guarded request stands, for its caller.
+//!
+//! # Promise
+//! Every key has a place where its state can be asked for: a path, or where a path with this key
+//! would walk up (`..`), a query.
 
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
@@ -7,21 +11,37 @@ use counterfoil_engine::guard::in_time;
 use http::{HeaderValue, header};
 use serde_json::json;
 
+use super::target;
 use crate::Problem;
 
 /// Paths of the gateway itself begin with this; they are never forwarded.
 pub(super) const OURS: &str = "/.counterfoil/";
-const REQUESTS: &str = "/.counterfoil/requests/";
+const REQUESTS: &str = "/.counterfoil/requests";
 
-/// The path under which the state of a request can be asked for.
+/// The path, with its query, under which the state of a request can be asked for.
 pub(super) fn place(key: &Key) -> String {
     let (kind, key) = (encoded(key.business_type()), encoded(key.key()));
-    format!("{REQUESTS}{kind}/{key}")
+    let path = format!("{REQUESTS}/{kind}/{key}");
+    match target::canonical(&path) {
+        Some(_) => path,
+        // Escapes do not help: they are read before the path is.
+        None => format!("{REQUESTS}?business-type={kind}&key={key}"),
+    }
 }
 
-/// The business type and the key that a path of [`place`] names.
-pub(super) fn named(path: &str) -> Option<(String, String)> {
-    let (kind, key) = path.strip_prefix(REQUESTS)?.split_once('/')?;
+/// The business type and the key that a place of [`place`] names.
+pub(super) fn named(path: &str, query: Option<&str>) -> Option<(String, String)> {
+    let (kind, key) = match path.strip_prefix(REQUESTS)?.strip_prefix('/') {
+        Some(names) => names.split_once('/')?,
+        None if path == REQUESTS => {
+            let part = |name| {
+                let mut parts = query?.split('&');
+                parts.find_map(|part: &str| part.strip_prefix(name)?.strip_prefix('='))
+            };
+            (part("business-type")?, part("key")?)
+        }
+        None => return None,
+    };
     Some((decoded(kind)?, decoded(key)?))
 }
 
@@ -91,14 +111,43 @@ mod tests {
 
     #[test]
     fn the_place_of_a_key_names_it_again() {
-        for text in ["k-1", "a/b?c#d", "ü %2F", ".."] {
-            let key = Key::new("alice", "orders", text).unwrap();
-            assert_eq!(
-                named(&place(&key)),
-                Some(("orders".into(), text.to_owned()))
-            );
+        let texts = [
+            "k-1",
+            "a/b?c#d",
+            "ü %2F",
+            ".",
+            "..",
+            "...",
+            "a/../b",
+            "a\\..\\b",
+            "../",
+            "%2e%2e",
+            "a&key=b+c",
+            "//",
+        ];
+        let kinds = ["orders", "..", "a/../b"];
+        for (kind, text) in kinds.iter().flat_map(|k| texts.map(|t| (*k, t))) {
+            let key = Key::new("alice", kind, text).unwrap();
+            let place: http::Uri = place(&key).parse().unwrap();
+            let path = target::canonical(place.path()).unwrap();
+
+            let found = named(&path, place.query());
+
+            assert_eq!(found, Some((kind.to_owned(), text.to_owned())), "{place}");
         }
-        assert_eq!(named("/.counterfoil/requests/orders"), None);
-        assert_eq!(named("/.counterfoil/requests/orders/%zz"), None);
+        let other_order = named("/.counterfoil/requests", Some("key=k&business-type=orders"));
+        assert_eq!(other_order, Some(("orders".into(), "k".into())));
+        let simple = Key::new("alice", "orders", "k-1").unwrap();
+        assert_eq!(place(&simple), "/.counterfoil/requests/orders/k-1");
+        for (path, query) in [
+            ("/.counterfoil/requests", None),
+            ("/.counterfoil/requests", Some("key=k")),
+            ("/.counterfoil/requests", Some("business-type=orders")),
+            ("/.counterfoil/requestsx", Some("business-type=a&key=k")),
+            ("/.counterfoil/requests/orders", None),
+            ("/.counterfoil/requests/orders/%zz", None),
+        ] {
+            assert_eq!(named(path, query), None, "{path}");
+        }
     }
 }

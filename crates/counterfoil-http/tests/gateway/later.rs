@@ -210,6 +210,26 @@ pub(crate) async fn an_uncertain_request_is_answered_by_202_where_configured(hou
     assert_eq!(house.upstream.calls().await, 1);
 }
 
+pub(crate) async fn the_state_of_every_key_can_be_asked_for(house: House) {
+    let mut guard = guarded();
+    guard.degraded = Some(Duration::from_secs(7));
+    let door = house.door_with(house.route(quick(), Some(guard))).await;
+
+    for key in [
+        "k", ".", "..", "a/../b", "a/./b", "../../x", "%2e%2e", "..;a",
+    ] {
+        let told = door.order(&format!("\"{key}\""), "vanish-before").await;
+        assert_eq!(told.status, 202, "{key}");
+
+        let place = told.header("location").unwrap();
+        let status = client::get(door.address, place).await;
+
+        assert_eq!(status.status, 200, "{place}");
+        assert_eq!(status.json()["key"], key, "{place}");
+        assert_eq!(status.json()["state"], "uncertain", "{place}");
+    }
+}
+
 pub(crate) async fn what_is_wrapped_around_the_call_may_refuse_it(house: House) {
     let wrap: Wrap = Arc::new(|_: &Route, _: Step| {
         Step::new(tower::service_fn(|_| async {

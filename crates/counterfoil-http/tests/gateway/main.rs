@@ -65,6 +65,7 @@ cases! {
     later::gateway_case_26_what_cannot_be_recorded_is_answered_and_uncertain,
     later::gateway_case_27_copies_answer_without_the_database_and_may_be_lost,
     later::an_uncertain_request_is_answered_by_202_where_configured,
+    later::the_state_of_every_key_can_be_asked_for,
     later::what_is_wrapped_around_the_call_may_refuse_it,
     later::new_routes_hold_at_once_and_requests_under_way_go_on,
 }
