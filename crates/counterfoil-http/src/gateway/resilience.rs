@@ -241,7 +241,7 @@ impl Calls {
             return Err(error);
         }
         let spent = notes.report.is_some_and(used_up);
-        match self.told(kind, result, notes.report.map(|report| report.ended)) {
+        match self.told(result, notes.report.map(|report| report.ended)) {
             Ok(mut answer) if spent => {
                 spent::mark(answer.headers_mut());
                 Ok(answer)
@@ -253,7 +253,6 @@ impl Calls {
 
     fn told(
         &self,
-        kind: Kind,
         result: Result<Response, CallError<ForwardError>>,
         ended: Option<Ended>,
     ) -> Result<Response, ForwardError> {

@@ -447,7 +447,7 @@ async fn doubtful(house: &House, door: &Door, key: &str) {
     assert_eq!(door.order(key, "vanish-after").await.status, 502);
     until("a request to ask about", async || {
         let age = Duration::from_millis(1);
-        let stuck = house.records.stuck(age, 10).await.unwrap();
+        let stuck = house.records.stuck(age, None, 10).await.unwrap();
         (!stuck.is_empty()).then_some(())
     })
     .await;
