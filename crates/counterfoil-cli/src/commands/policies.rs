@@ -27,14 +27,34 @@ async fn list(server: &Server, as_json: bool) -> Result {
         return print::json(&policies);
     }
     let all: Vec<Status> = understood(policies)?;
-    let header = ["DESTINATION", "BREAKER", "WHY", "RETRIES LEFT", "CALLS"];
+    let header = [
+        "DESTINATION",
+        "BREAKER",
+        "WHY",
+        "CHANGES",
+        "RETRIES LEFT",
+        "RETRIED",
+        "NOT RETRIED",
+        "ASKED TO WAIT",
+        "CALLS",
+        "WAITING",
+        "TURNED AWAY",
+        "SHARED",
+    ];
     let rows = all.iter().map(|s| {
         vec![
             s.destination.clone(),
             breaker(s),
             why(s),
-            format!("{} of {}", s.retries_left, s.retries_cap),
+            s.counts.transitions.to_string(),
+            format!("{} of {}", s.retries_left, s.retries_allowance),
+            s.counts.retries_allowed.to_string(),
+            s.counts.retries_exhausted.to_string(),
+            s.counts.retry_after_honored.to_string(),
             format!("{} of {}", s.in_use, s.limit),
+            s.waiting.to_string(),
+            s.counts.rejected.to_string(),
+            s.counts.coalesced.to_string(),
         ]
     });
     print::table(&header, rows.collect(), "This server has no destinations.")

@@ -57,7 +57,8 @@ pub(crate) async fn run(args: Demo) -> Result {
             () = after(enough) => {}
         }
     };
-    serve::beside(listener, Arc::clone(&outbox), shop.nudge(), "demo", end).await?;
+    let engine = (shop.nudge(), shop.registry());
+    serve::beside(listener, Arc::clone(&outbox), engine, "demo", end).await?;
 
     println!("\nStopping: finishing what has begun …");
     traffic.abort();
@@ -122,6 +123,7 @@ fn print_welcome(address: SocketAddr, place: &Folder, partner: &str) {
          \x20 {program} {database} parked redrive --all --confirm\n\
          \x20 {program} {database} queue pause partner --reason lunch\n\
          \x20 {program} {database} audit --history-kept\n\
+         \x20 {program} policies --server http://{address}\n\
          \x20 curl http://{address}/metrics\n\
          \x20 curl http://{address}/v1/messages -H 'content-type: application/json' \\\n\
          \x20      -d '{{\"event_type\": \"OrderPlaced\", \"aggregate_type\": \"order\", \"aggregate_id\": \"mine\", \"payload\": {{}}}}'\n\

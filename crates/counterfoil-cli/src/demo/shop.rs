@@ -9,6 +9,7 @@ use counterfoil::webhook::{Secret, Settings as Hook, WebhookDestination};
 use counterfoil::{
     Backoff, Counterfoil, Message, Nudge, Settings, Sqlite, Task, TaskError, TaskOptions,
 };
+use counterfoil_engine::pipeline::Registry;
 use serde::{Deserialize, Serialize};
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
@@ -122,6 +123,10 @@ impl Shop {
 
     pub(super) fn nudge(&self) -> Nudge {
         self.cf.nudge_handle()
+    }
+
+    pub(super) fn registry(&self) -> Registry {
+        self.cf.registry().clone()
     }
 
     pub(super) async fn stop(&self) {

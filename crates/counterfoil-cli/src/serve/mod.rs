@@ -150,7 +150,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
 pub(crate) async fn beside(
     listener: TcpListener,
     outbox: Arc<dyn Outbox>,
-    nudge: counterfoil_engine::Nudge,
+    (nudge, registry): (counterfoil_engine::Nudge, Registry),
     label: &str,
     stop: impl Future<Output = ()>,
 ) -> Result {
@@ -161,7 +161,7 @@ pub(crate) async fn beside(
         records: outbox.records(None)?,
         outbox,
         nudge,
-        registry: Registry::new(),
+        registry,
         tokens: Tokens::default(),
         metrics,
         room: body::Room::default(),

@@ -19,6 +19,8 @@ mod config;
 #[cfg(feature = "redis")]
 mod consuming;
 mod dead_letters;
+#[cfg(feature = "sqlite")]
+mod demo;
 mod gateway;
 mod gateway_bounds;
 mod gateway_calls;

@@ -2,9 +2,12 @@
 
 use serde_json::json;
 
+use crate::client::ask;
+use crate::gateway::door;
 use crate::home::{Home, until};
 use crate::on_every_database;
 use crate::receiver::Receiver;
+use crate::upstream::Upstream;
 
 const FIRST: &str = "0198c0de-0000-7000-8000-000000000001";
 const SECOND: &str = "0198c0de-0000-7000-8000-000000000002";
@@ -93,6 +96,62 @@ fn a_destination_in_trouble_is_left_alone_and_gets_everything_in_the_end(home: &
         (home.json(&["audit"])["counts"]["pending"] == 0).then_some(())
     });
     assert_eq!(home.json(&["audit"])["counts"]["parked"], 0);
+    served.stop();
+}
+
+#[test]
+fn retries_and_changes_are_counted_beside_what_may_still_be_retried() {
+    let home = Home::sqlite();
+    let upstream = Upstream::start(home.path());
+    home.configure(&format!(
+        "[gateway]\nlisten = \"127.0.0.1:0\"\n\
+         [[gateway.route]]\nupstream = \"shop\"\nguard = false\n\
+         [upstream.shop]\nurl = \"http://{}\"\nretries = 1\nretry-deadline = \"1m\"\n\
+         retry-ratio = 0.0\nretry-floor = 1\n",
+        upstream.address
+    ));
+    let served = home.serve();
+    let server = format!("http://{}", served.address);
+    let policies = || home.json(&["policies", "--server", &server])[0].clone();
+    assert_eq!(policies()["retries_allowance"], 1);
+
+    for _ in 0..2 {
+        let told = ask(door(&served), "GET", "/status?is=500", &[], b"");
+        assert_eq!(told.status, 500);
+    }
+    home.ok(&["policies", "open", "upstream:shop", "--server", &server]);
+
+    let shop = policies();
+    assert_eq!(shop["destination"], "upstream:shop");
+    assert_eq!(
+        (&shop["retries_left"], &shop["retries_allowance"]),
+        (&0.into(), &1.into())
+    );
+    assert_eq!((&shop["in_use"], &shop["waiting"]), (&0.into(), &0.into()));
+    assert_eq!(
+        shop["counts"],
+        json!({
+            "retries_allowed": 1, "retries_exhausted": 1, "retry_after_honored": 0,
+            "transitions": 1, "rejected": 0, "coalesced": 0,
+        })
+    );
+    let table = home.ok(&["policies", "--server", &server]);
+    let words = |line: Option<&str>| -> Vec<String> {
+        let cells = line.unwrap().split("  ").map(str::trim);
+        cells
+            .filter(|c| !c.is_empty())
+            .map(ToOwned::to_owned)
+            .collect()
+    };
+    let mut lines = table.lines();
+    let header = words(lines.next());
+    let row = words(lines.next());
+    let cell = |name: &str| row[header.iter().position(|h| h == name).unwrap()].clone();
+    assert_eq!(cell("RETRIES LEFT"), "0 of 1");
+    assert_eq!(cell("RETRIED"), "1");
+    assert_eq!(cell("NOT RETRIED"), "1");
+    assert_eq!(cell("CHANGES"), "1");
+    assert_eq!(cell("WAITING"), "0");
     served.stop();
 }
 

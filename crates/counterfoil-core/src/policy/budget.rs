@@ -154,15 +154,19 @@ impl Budget {
         self.retries.take_back(0, bucket, now);
     }
 
+    /// Retries that may be made in the window that ends now, those that were made included.
+    pub fn allowance(&mut self, now: Moment) -> u64 {
+        let [successes] = self.successes.totals(now);
+        let earned = self.limits.ratio.of(successes);
+        earned
+            .saturating_add(self.limits.floor)
+            .min(self.limits.cap)
+    }
+
     /// Retries that can be taken now.
     pub fn left(&mut self, now: Moment) -> u64 {
-        let [successes] = self.successes.totals(now);
         let [retries] = self.retries.totals(now);
-        let earned = self.limits.ratio.of(successes);
-        let allowed = earned
-            .saturating_add(self.limits.floor)
-            .min(self.limits.cap);
-        allowed.saturating_sub(retries)
+        self.allowance(now).saturating_sub(retries)
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::error::CallError;
-use super::meter;
+use super::meter::{self, Counts};
 use super::stack::Stack;
 use crate::metric::OftenSet;
 
@@ -120,6 +120,9 @@ pub struct Status {
     pub paused: bool,
     /// Retries that are left in this window.
     pub retries_left: u64,
+    /// Retries that may be made in this window, as it is now.
+    #[serde(default)]
+    pub retries_allowance: u64,
     /// The most retries in a window.
     pub retries_cap: u64,
     /// Calls under way.
@@ -128,6 +131,9 @@ pub struct Status {
     pub waiting: usize,
     /// Calls at one time.
     pub limit: usize,
+    /// What has happened since the process began.
+    #[serde(default)]
+    pub counts: Counts,
 }
 
 struct Watched {
@@ -438,6 +444,7 @@ impl Dependency {
         let (breaker, forced_by) = self.breaker.with(|w| (w.breaker.clone(), w.by.clone()));
         let wait = breaker.wait(now);
         let (in_use, waiting) = self.places.with(|(b, _)| (b.in_use(), b.waiting()));
+        let (left, allowance) = self.budget.with(|b| (b.left(now), b.allowance(now)));
         Status {
             destination: self.name.clone(),
             breaker: breaker.state(now),
@@ -446,11 +453,13 @@ impl Dependency {
             cause: breaker.cause(),
             wait_ms: wait.map(|w| u64::try_from(w.as_millis()).unwrap_or(u64::MAX)),
             paused: breaker.pause(now).is_some(),
-            retries_left: self.retries_left(),
+            retries_left: left,
+            retries_allowance: allowance,
             retries_cap: self.limits.budget.cap,
             in_use,
             waiting,
             limit: self.limits.bulkhead.limit,
+            counts: meter::counts(&self.name),
         }
     }
 

@@ -1,11 +1,52 @@
 //! The metrics of the pipeline, all in one place.
+//!
+//! # Promise
+//! What is counted for the exporter is counted for people, too ([`Counts`]): by destination, since
+//! the process began.
 
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use counterfoil_core::policy::breaker::{Cause, State};
 use metrics::{Key, Label, counter, gauge};
+use serde::{Deserialize, Serialize};
 
 use crate::metric::OftenSet;
+
+/// What has happened at a destination since the process began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    /// Retries that the budget allowed.
+    pub retries_allowed: u64,
+    /// Retries that were not made because the budget was spent.
+    pub retries_exhausted: u64,
+    /// Retries that waited as long as the destination asked for.
+    pub retry_after_honored: u64,
+    /// Changes of the state of the breaker.
+    pub transitions: u64,
+    /// Calls that found no place.
+    pub rejected: u64,
+    /// Requests that shared the call of an earlier one with the same key.
+    pub coalesced: u64,
+}
+
+static COUNTS: LazyLock<Mutex<HashMap<String, Counts>>> = LazyLock::new(Mutex::default);
+
+fn count(destination: &str, change: impl FnOnce(&mut Counts)) {
+    let mut all = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    match all.get_mut(destination) {
+        Some(counts) => change(counts),
+        None => change(all.entry(destination.to_owned()).or_default()),
+    }
+}
+
+/// What has happened at a destination.
+pub(super) fn counts(destination: &str) -> Counts {
+    let all = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.get(destination).copied().unwrap_or_default()
+}
 
 /// Name and meaning of every counter here.
 pub(crate) const COUNTERS: &[(&str, &str)] = &[
@@ -66,26 +107,31 @@ pub(crate) fn describe() {
 }
 
 pub(super) fn retry_allowed(destination: &str) {
+    count(destination, |counts| counts.retries_allowed += 1);
     counter!("counterfoil_retry_allowed_total", "destination" => destination.to_owned())
         .increment(1);
 }
 
 pub(super) fn retry_exhausted(destination: &str) {
+    count(destination, |counts| counts.retries_exhausted += 1);
     counter!("counterfoil_retry_exhausted_total", "destination" => destination.to_owned())
         .increment(1);
 }
 
 pub(super) fn retry_after_honored(destination: &str) {
+    count(destination, |counts| counts.retry_after_honored += 1);
     counter!("counterfoil_retry_after_honored_total", "destination" => destination.to_owned())
         .increment(1);
 }
 
 pub(super) fn bulkhead_rejected(destination: &str) {
+    count(destination, |counts| counts.rejected += 1);
     counter!("counterfoil_bulkhead_rejected_total", "destination" => destination.to_owned())
         .increment(1);
 }
 
 pub(crate) fn coalesced(destination: &str) {
+    count(destination, |counts| counts.coalesced += 1);
     counter!("counterfoil_coalesced_total", "destination" => destination.to_owned()).increment(1);
 }
 
@@ -140,6 +186,7 @@ pub(super) fn transition(
     cause: Cause,
     wait: Option<Duration>,
 ) {
+    count(destination, |counts| counts.transitions += 1);
     counter!(
         "counterfoil_breaker_transitions_total",
         "destination" => destination.to_owned(), "to" => to.as_str(), "cause" => cause.as_str()

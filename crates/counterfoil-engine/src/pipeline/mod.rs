@@ -77,6 +77,7 @@ pub use counterfoil_core::policy::{Class, Effect};
 pub use dependency::{Dependency, Limits, LimitsError, Place, Status};
 pub use error::{CallError, Ended, Report};
 pub use http::{Http, Within};
+pub use meter::Counts;
 pub use registry::{CLIENT, Registry, UPSTREAM, reserved};
 pub use retry::{Retry, RetryLayer};
 pub use stack::{Stack, Stacked};
