@@ -218,10 +218,23 @@ impl Problem {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "busy",
-            "Too many large requests at once",
-            "Nothing has happened. Send the same request again.",
+            "Too many large requests or answers at once",
+            "The service was not called. Send the same request again with the same key.",
         )
         .retry_after(Duration::from_secs(1))
+    }
+
+    #[cfg(feature = "gateway")]
+    pub(crate) fn upload_too_slow(limit: Duration) -> Self {
+        Self::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "upload-too-slow",
+            "The request took too long to arrive",
+            format!(
+                "Guarded requests arrive within {} s. Nothing has happened.",
+                limit.as_secs()
+            ),
+        )
     }
 
     #[cfg(feature = "gateway")]

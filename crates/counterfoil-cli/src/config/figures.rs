@@ -65,6 +65,7 @@ impl Figures {
     }
 }
 
-fn ratio(key: &str, value: f64, wrong: Wrong<'_>) -> Option<Ratio> {
+/// A share, unless it cannot be one.
+pub(super) fn ratio(key: &str, value: f64, wrong: Wrong<'_>) -> Option<Ratio> {
     Ratio::new(value).map_err(|error| wrong(key, &error)).ok()
 }

@@ -245,6 +245,7 @@ mod tests {
             upstream: route.upstream.clone(),
             caller: route.caller.clone(),
             business_type: route.business_type.clone(),
+            help: route.help.clone(),
             probe: route.probe.clone(),
             probe_host: route.probe_host.clone(),
             probe_headers: route.probe_headers.clone(),
@@ -255,6 +256,7 @@ mod tests {
         let defaults = Upstream {
             url: upstream.url.clone(),
             attempt_timeout: upstream.attempt_timeout,
+            breaker_slow_after: upstream.breaker_slow_after,
             ..Upstream::default()
         };
         assert_eq!(*upstream, defaults);

@@ -30,6 +30,11 @@ pub(crate) struct Problem {
 pub(crate) struct Lines(BTreeMap<String, usize>);
 
 impl Lines {
+    /// Whether this very key stands in the file.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.0.contains_key(path)
+    }
+
     /// The line of a key such as `relay.lease`, or of the section around it.
     pub(crate) fn of(&self, path: &str) -> Option<usize> {
         let mut path = path;

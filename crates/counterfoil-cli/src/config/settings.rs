@@ -91,6 +91,11 @@ impl Judge<'_> {
         self.lines.of(path)
     }
 
+    /// Whether this very key stands in the file.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.lines.has(path)
+    }
+
     /// The text that a value stands for or points at.
     pub(super) fn resolve(&mut self, path: &str, shown: &str, value: &Pointed) -> Option<String> {
         value

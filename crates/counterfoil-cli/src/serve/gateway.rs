@@ -149,8 +149,10 @@ fn warn_about_callers(settings: &config::Gateway) {
 fn apply(gateway: &Gateway, settings: config::Gateway, wrap: &Wrap) -> JoinHandle<()> {
     let guards = settings.routes.iter().filter_map(|r| r.guard.as_ref());
     let often = guards
-        .filter(|guard| guard.probe.is_some())
-        .map(|guard| guard.rules.reconcile_age)
+        .map(|guard| match guard.probe {
+            Some(_) => guard.rules.reconcile_age.min(guard.rules.alert_age),
+            None => guard.rules.alert_age,
+        })
         .min();
     let options = Options {
         trust: settings.trust,

@@ -99,7 +99,7 @@ fn times_that_cannot_be_are_refused_with_their_line() {
         ),
         ("keep = \"0s\"", "", "4: `keep` in [[gateway.route]]: "),
         (
-            "probe-after = \"30s\"",
+            "probe-after = \"30s\"\nprobe = \"GET /{key}\"",
             "",
             "4: `probe-after` in [[gateway.route]]: is shorter than the `lease`",
         ),
@@ -197,6 +197,130 @@ fn probes_that_cannot_work_are_refused_with_their_line() {
 }
 
 #[test]
+fn what_would_be_ignored_is_refused_with_its_line() {
+    let home = Home::sqlite();
+    let shop = "[upstream.shop]\nurl = \"http://127.0.0.1:8000\"\n";
+    let guarded = "upstream = \"shop\"\ncaller = \"one\"\n";
+    let free = "upstream = \"shop\"\nguard = false\n";
+    let unheard = "is for guarded requests, and the route says `guard = false`";
+    for (route, keys, upstream, expected) in [
+        (
+            free,
+            "caller = \"one\"",
+            "",
+            format!("4: `caller` in [[gateway.route]]: {unheard}"),
+        ),
+        (
+            free,
+            "key = \"required\"",
+            "",
+            format!("4: `key` in [[gateway.route]]: {unheard}"),
+        ),
+        (
+            free,
+            "degraded = true",
+            "",
+            format!("4: `degraded` in [[gateway.route]]: {unheard}"),
+        ),
+        (
+            free,
+            "harmless = [503]",
+            "",
+            format!("4: `harmless` in [[gateway.route]]: {unheard}"),
+        ),
+        (
+            free,
+            "final = []",
+            "",
+            format!("4: `final` in [[gateway.route]]: {unheard}"),
+        ),
+        (
+            free,
+            "lease = \"1m\"",
+            "",
+            format!("4: `lease` in [[gateway.route]]: {unheard}"),
+        ),
+        (
+            guarded,
+            "guarded-methods = []",
+            "",
+            "4: `guarded-methods` in [[gateway.route]]: nothing would be guarded".into(),
+        ),
+        (
+            guarded,
+            "methods = [\"GET\", \"PUT\"]",
+            "",
+            "4: `methods` in [[gateway.route]]: none of them is guarded (POST, PATCH would be)"
+                .into(),
+        ),
+        (
+            guarded,
+            "methods = [\"POST\"]\nguarded-methods = [\"POST\", \"PUT\"]",
+            "",
+            "5: `guarded-methods` in [[gateway.route]]: PUT does not come here".into(),
+        ),
+        (
+            guarded,
+            "harmless = [502, 503]\nfinal = [501, 503]",
+            "",
+            "5: `final` in [[gateway.route]]: 503 is in `harmless` too".into(),
+        ),
+        (
+            guarded,
+            "not-recorded = [429, 503]",
+            "",
+            "4: `not-recorded` in [[gateway.route]]: 503 is an error of the server".into(),
+        ),
+        (
+            guarded,
+            "canonical-json = false\nignored-fields = [\"at\"]",
+            "",
+            "4: `canonical-json` in [[gateway.route]]: cannot be `false` with".into(),
+        ),
+        (
+            guarded,
+            "probe-after = \"20m\"",
+            "",
+            "4: `probe-after` in [[gateway.route]]: there is no `probe`".into(),
+        ),
+        (
+            guarded,
+            "probe-answer = true",
+            "",
+            "4: `probe-answer` in [[gateway.route]]: there is no `probe`".into(),
+        ),
+        (
+            guarded,
+            "[gateway]\nreplay-cache-age = \"1m\"",
+            "",
+            "5: `replay-cache-age` in [gateway]: there is no `replay-cache`".into(),
+        ),
+        (
+            guarded,
+            "[gateway]\ngate-ttl = \"1m\"",
+            "",
+            "5: `gate-ttl` in [gateway]: there is no `gate`".into(),
+        ),
+        (
+            guarded,
+            "",
+            "timeout = \"2s\"\nattempt-timeout = \"3s\"",
+            "8: `attempt-timeout` in [upstream.shop]: is longer than the `timeout` (2s)".into(),
+        ),
+    ] {
+        home.configure(&format!(
+            "[[gateway.route]]\n{route}{keys}\n{shop}{upstream}\n"
+        ));
+
+        let told = home.refused(&["config", "check"], 2);
+
+        let expected = format!("error: counterfoil.toml:{expected}");
+        assert!(told.starts_with(&expected), "{expected}\n{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}
+
+#[test]
 fn who_may_say_who_the_caller_is_is_asked_where_other_machines_reach_the_gateway() {
     for (listen, trusted, warned) in [
         ("0.0.0.0:0", "[]", true),
@@ -217,6 +341,17 @@ fn who_may_say_who_the_caller_is_is_asked_where_other_machines_reach_the_gateway
         let found = log.contains("each of them may say who its caller is");
         assert_eq!(found, warned, "{listen} {trusted}: {log}");
     }
+}
+
+#[test]
+fn a_long_lease_needs_no_probe() {
+    let home = Home::sqlite();
+    home.configure(
+        "[[gateway.route]]\nupstream = \"shop\"\ncaller = \"one\"\nlease = \"20m\"\n\
+         [upstream.shop]\nurl = \"http://127.0.0.1:8000\"\n",
+    );
+
+    home.ok(&["config", "check"]);
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod gateway_calls;
 mod gateway_config;
 mod gateway_gate;
 mod gateway_killed;
+mod gateway_options;
 mod guard;
 mod home;
 #[cfg(feature = "redis")]

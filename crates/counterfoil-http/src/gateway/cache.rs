@@ -6,9 +6,8 @@
 //! copy of the whole record. Size and age are bounded: another process that forgets a key is
 //! noticed after the age at the latest.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -16,6 +15,9 @@ use counterfoil_core::guard::{
     Change, Digest, Found, GuardStats, RecordFilter, Records, State, Write,
 };
 use counterfoil_core::store::Result;
+use tokio::time::Instant;
+
+use super::shelf::{Bounds, Shelf};
 
 /// What a record takes besides its answer.
 const OVERHEAD: usize = 512;
@@ -26,41 +28,29 @@ const COUNTERS: usize = 256;
 pub struct ReplayCache {
     records: Arc<dyn Records>,
     copies: Mutex<Copies>,
-    largest: usize,
     age: Duration,
 }
 
 struct Copies {
-    by_digest: HashMap<Digest, Copy>,
-    /// Oldest first; entries whose number is not that of the copy are stale.
-    order: VecDeque<(Digest, u64)>,
-    bytes: usize,
-    number: u64,
+    shelf: Shelf<Digest, Found>,
     /// Grow with everything that is written or forgotten: what was read before is not copied. Keys
     /// share them, which costs a copy now and then.
     changes: [u64; COUNTERS],
 }
 
-struct Copy {
-    found: Arc<Found>,
-    at: Instant,
-    size: usize,
-    number: u64,
-}
-
 impl ReplayCache {
     /// Copies of at most so many bytes together, each believed for so long.
     pub fn new(records: Arc<dyn Records>, bytes: usize, age: Duration) -> Self {
+        let bounds = Bounds {
+            bytes,
+            copies: usize::MAX,
+        };
         Self {
             records,
             copies: Mutex::new(Copies {
-                by_digest: HashMap::new(),
-                order: VecDeque::new(),
-                bytes: 0,
-                number: 0,
+                shelf: Shelf::new(bounds),
                 changes: [0; COUNTERS],
             }),
-            largest: bytes,
             age,
         }
     }
@@ -72,22 +62,13 @@ impl ReplayCache {
     fn remove(&self, digest: &Digest) {
         let mut copies = self.copies();
         copies.changes[counter(digest)] += 1;
-        copies.remove(digest);
+        copies.shelf.remove(digest);
     }
 
     /// A copy, with the time moved on.
     fn copy(&self, digest: &Digest) -> Option<Found> {
-        let (found, age) = {
-            let mut copies = self.copies();
-            let copy = copies.by_digest.get(digest)?;
-            let age = copy.at.elapsed();
-            if age >= self.age {
-                copies.remove(digest);
-                return None;
-            }
-            // The copy of a copy is made without the lock.
-            (Arc::clone(&copy.found), age)
-        };
+        // The copy of a copy is made without the lock.
+        let (found, age) = self.copies().shelf.get(digest, self.age)?;
         let mut found = Found::clone(&found);
         found.now += age;
         Some(found)
@@ -107,63 +88,17 @@ impl ReplayCache {
                 .map(|(name, value)| name.len() + value.len() + 48)
                 .sum()
         });
-        let size = OVERHEAD + body + lines;
         let mut copies = self.copies();
-        if copies.changes[counter(&digest)] != changes || size > self.largest {
-            return;
+        if copies.changes[counter(&digest)] == changes {
+            let copy = Arc::new(found.clone());
+            let size = OVERHEAD + body + lines;
+            copies.shelf.put(digest, copy, size, Instant::now());
         }
-        copies.remove(&digest);
-        copies.number += 1;
-        copies.bytes += size;
-        let number = copies.number;
-        let copy = Copy {
-            found: Arc::new(found.clone()),
-            at: Instant::now(),
-            size,
-            number,
-        };
-        copies.by_digest.insert(digest, copy);
-        copies.order.push_back((digest, number));
-        copies.shrink(self.largest);
     }
 }
 
 fn counter(digest: &Digest) -> usize {
     usize::from(digest.0[0]) % COUNTERS
-}
-
-impl Copies {
-    fn remove(&mut self, digest: &Digest) {
-        if let Some(copy) = self.by_digest.remove(digest) {
-            self.bytes -= copy.size;
-        }
-        while let Some((digest, number)) = self.order.front() {
-            if self
-                .by_digest
-                .get(digest)
-                .is_some_and(|c| c.number == *number)
-            {
-                break;
-            }
-            self.order.pop_front();
-        }
-    }
-
-    fn shrink(&mut self, largest: usize) {
-        // Stale entries of the order count too, or they would pile up behind one old copy.
-        while self.bytes > largest || self.order.len() > 2 * self.by_digest.len() + 16 {
-            let Some((digest, number)) = self.order.pop_front() else {
-                return;
-            };
-            if self
-                .by_digest
-                .get(&digest)
-                .is_some_and(|c| c.number == number)
-            {
-                self.remove(&digest);
-            }
-        }
-    }
 }
 
 #[async_trait]

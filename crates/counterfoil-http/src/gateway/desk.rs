@@ -2,33 +2,34 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
-use counterfoil_core::guard::{Gate, Key, Records, Rules};
+use counterfoil_core::BoxError;
+use counterfoil_core::guard::{Gate, Key, Record, Records, Rules, Verdict};
 use counterfoil_engine::guard::Warden;
-use counterfoil_engine::guard::reconcile::Reconcile;
+use counterfoil_engine::guard::reconcile::{Reconcile, Reconciler};
 use counterfoil_engine::metric::OftenCounted;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
+use http::header::{CONNECTION, EXPECT, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
-use tokio::sync::Semaphore;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer as _, ServiceExt as _};
 
 use super::forward::{Answered, Space, Step, Wrap};
 use super::headers::{self, Origin, Peer, Trust};
+use super::memory::{self, Lot, Pot, Refused, Share};
 use super::probe::Prober;
 use super::route::{Guarded, Route};
+use super::stale::{self, Stale};
 use super::target::Target;
 use super::{degraded, status, target};
+use crate::guard::answer::Leave;
 use crate::{LeasedLayer, Problem};
 
-/// The memory that guarded requests take together.
-const MEMORY: usize = 256 << 20;
-/// How long a request waits for memory.
-const MEMORY_WAIT: Duration = Duration::from_secs(2);
+/// Memory that an answer has before it is known how large it is.
+const AHEAD: usize = 4096;
 
 /// Classes of statuses.
 const CLASSES: [&str; 9] = [
@@ -55,7 +56,25 @@ pub struct Gateway {
 struct Inner {
     warden: Warden,
     table: RwLock<Arc<Table>>,
-    memory: Arc<Semaphore>,
+    memory: Memory,
+    stale: Stale,
+}
+
+/// For guarded requests, for answers that are held whole, and for former answers on their way.
+struct Memory<T = Pot> {
+    requests: T,
+    answers: T,
+    stale: T,
+}
+
+impl Memory {
+    fn share(&self, service: &str) -> Memory<Share> {
+        Memory {
+            requests: self.requests.share(service),
+            answers: self.answers.share(service),
+            stale: self.stale.share(service),
+        }
+    }
 }
 
 struct Table {
@@ -77,6 +96,7 @@ struct Entry {
     way: Way,
     /// How uncertain requests are settled.
     prober: Option<Arc<Prober>>,
+    memory: Memory<Share>,
     /// Headers that a caller must not have removed.
     protected: Vec<HeaderName>,
     /// The counters of answers, by class of their status.
@@ -104,7 +124,7 @@ impl Way {
 }
 
 impl Entry {
-    fn new(route: Route, warden: &Warden, wrap: Option<&Wrap>) -> Self {
+    fn new(route: Route, inner: &Inner, wrap: Option<&Wrap>) -> Self {
         let forward = Step::forward(&route);
         let step = match wrap {
             Some(wrap) => wrap(&route, forward),
@@ -123,7 +143,8 @@ impl Entry {
         let way = match &route.guard {
             None => Way::Plain(answered),
             Some(guard) => {
-                let warden = warden.clone().destination(&route.upstream.destination());
+                let name = route.upstream.destination();
+                let warden = inner.warden.clone().destination(&name);
                 Way::Guarded(guarded(guard, warden, answered))
             }
         };
@@ -136,10 +157,35 @@ impl Entry {
         });
         Self {
             counters,
+            memory: inner.memory.share(upstream),
             route,
             way,
             prober,
             protected,
+        }
+    }
+
+    /// Whether a request is going to be read whole, and so is its answer.
+    fn held_whole(&self, method: &Method, headers: &HeaderMap) -> bool {
+        self.route.guard.as_ref().is_some_and(|guard| {
+            guard.policy.methods.contains(method) && headers.contains_key(&guard.policy.header)
+        })
+    }
+
+    async fn answer_whole(&self, request: Request) -> Result<Response, Problem> {
+        let lots = (self.memory.requests.lot(0), self.memory.answers.lot(AHEAD));
+        let (Some(upload), Some(answer)) = lots else {
+            return Err(Problem::busy());
+        };
+        let refused = Refused::default();
+        let (mut parts, body) = request.into_parts();
+        let body = memory::arriving(body, Arc::clone(&upload), Arc::clone(&refused));
+        parts.extensions.insert(Space { _lot: upload });
+        parts.extensions.insert(leave(&answer));
+        let response = self.way.answer(Request::from_parts(parts, body)).await;
+        match refused.get() {
+            Some(problem) => Err(problem.clone()),
+            None => memory::outgoing(response, answer),
         }
     }
 
@@ -149,6 +195,11 @@ impl Entry {
             counter.increment();
         }
     }
+}
+
+fn leave(lot: &Arc<Lot>) -> Leave {
+    let lot = Arc::clone(lot);
+    Leave(Arc::new(move |bytes| lot.reach(bytes)))
 }
 
 fn guarded(guard: &Guarded, warden: Warden, answered: Answered) -> Service {
@@ -184,7 +235,12 @@ impl Gateway {
             inner: Arc::new(Inner {
                 warden,
                 table: RwLock::new(Arc::new(table)),
-                memory: Arc::new(Semaphore::new(MEMORY / 1024)),
+                memory: Memory {
+                    requests: Pot::new("requests", memory::MOST),
+                    answers: Pot::new("answers", memory::MOST),
+                    stale: Pot::new("stale", memory::MOST / 4),
+                },
+                stale: Stale::new(),
             }),
         }
     }
@@ -195,7 +251,7 @@ impl Gateway {
         routes.sort_by(Route::compare);
         let entries = routes
             .into_iter()
-            .map(|route| Entry::new(route, &self.inner.warden, options.wrap.as_ref()))
+            .map(|route| Entry::new(route, &self.inner, options.wrap.as_ref()))
             .collect();
         let table = Table {
             trust: options.trust.clone(),
@@ -227,11 +283,16 @@ impl Gateway {
     pub fn reconcile(&self) -> Reconcile {
         let mut reconcile = Reconcile::new(Arc::clone(self.records()), Rules::default());
         for entry in &self.table().entries {
-            if let (Some(guard), Some(prober)) = (&entry.route.guard, &entry.prober) {
-                let kind = guard.policy.business_type.clone();
-                let prober = Arc::clone(prober);
-                reconcile = reconcile.check(kind, guard.rules.clone(), prober);
-            }
+            let Some(guard) = &entry.route.guard else {
+                continue;
+            };
+            let check: Arc<dyn Reconciler> = match &entry.prober {
+                Some(prober) => Arc::clone(prober) as Arc<dyn Reconciler>,
+                // What is stuck is reported by the rules of the route all the same.
+                None => Arc::new(Nobody),
+            };
+            let kind = guard.policy.business_type.clone();
+            reconcile = reconcile.check(kind, guard.rules.clone(), check);
         }
         reconcile
     }
@@ -268,43 +329,27 @@ impl Gateway {
         {
             guard.caller.unsay(&mut parts.headers);
         }
-        if let Some(space) = self.space(entry, &parts).await? {
-            parts.extensions.insert(space);
-        }
+        let authority = target.authority.clone();
         parts.extensions.insert(Origin {
             trusted: table.trust.holds(peer.ip),
             peer,
             authority: target.authority,
         });
         let request = Request::from_parts(parts, body);
-        let response = entry.way.answer(request).await;
+        let asked = stale::asked(&entry.route, &authority, &request);
+        let response = match entry.held_whole(request.method(), request.headers()) {
+            true => entry.answer_whole(request).await?,
+            false => entry.way.answer(request).await,
+        };
+        let response = match asked {
+            Some(asked) => {
+                let share = &entry.memory.stale;
+                self.inner.stale.answer(&asked, share, response)
+            }
+            None => response,
+        };
         entry.count(response.status());
         Ok(response)
-    }
-
-    /// Memory for a request that is going to be read whole.
-    async fn space(&self, entry: &Entry, parts: &Parts) -> Result<Option<Space>, Problem> {
-        let Some(guard) = &entry.route.guard else {
-            return Ok(None);
-        };
-        let policy = &guard.policy;
-        let whole =
-            policy.methods.contains(&parts.method) && parts.headers.contains_key(&policy.header);
-        if !whole {
-            return Ok(None);
-        }
-        let length = parts.headers.get(CONTENT_LENGTH);
-        let length = length.and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
-        let bytes = length.unwrap_or(policy.max_body).min(policy.max_body);
-        let kib = bytes.div_ceil(1024).clamp(1, MEMORY / 1024);
-        let taken = Arc::clone(&self.inner.memory)
-            .acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX));
-        match tokio::time::timeout(MEMORY_WAIT, taken).await {
-            Ok(Ok(permit)) => Ok(Some(Space {
-                _permit: Arc::new(permit),
-            })),
-            _ => Err(Problem::busy()),
-        }
     }
 
     /// Paths of the gateway itself: how a request stands, for its caller.
@@ -338,6 +383,16 @@ fn closing(problem: Problem) -> Response {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(CONNECTION, close);
     response
+}
+
+/// Nobody can say whether a request took effect.
+struct Nobody;
+
+#[async_trait]
+impl Reconciler for Nobody {
+    async fn did_it_happen(&self, _: &Record) -> Result<Verdict, BoxError> {
+        Ok(Verdict::Unknown)
+    }
 }
 
 fn find<'a>(table: &'a Table, method: &Method, target: &Target) -> Result<&'a Entry, Problem> {

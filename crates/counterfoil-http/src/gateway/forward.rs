@@ -23,14 +23,15 @@ use counterfoil_engine::pipeline::spent;
 use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue, StatusCode, Uri, Version};
 use http_body::Body as _;
-use tokio::sync::OwnedSemaphorePermit;
 use tower::Service;
 
 use super::connection::{Connection, Outgoing};
 use super::headers::{self, Origin, Peer};
-use super::lent::{Held, Leave, Lent, Seat};
+use super::lent::{Held, Lent, Room, Seat};
+use super::memory::Lot;
 use super::route::Route;
 use super::upstream::Upstream;
+use crate::guard::answer::Leave;
 use crate::{Problem, Recording};
 
 /// Why there is no answer.
@@ -148,10 +149,10 @@ pub type Wrap = Arc<dyn Fn(&Route, Step) -> Step + Send + Sync>;
 /// When to come again if all connections are in use.
 const CROWDED: Duration = Duration::from_secs(1);
 
-/// Leave for the memory that a guarded request takes, until it was sent for the last time.
+/// The memory of a guarded request, until it was sent for the last time.
 #[derive(Clone)]
 pub(super) struct Space {
-    pub(super) _permit: Arc<OwnedSemaphorePermit>,
+    pub(super) _lot: Arc<Lot>,
 }
 
 /// Says of a request that it is our own: its headers are those that the service gets.
@@ -218,9 +219,9 @@ pub(super) async fn exchange(
     // Held until the request was sent, or never will be.
     let _space = request.extensions_mut().remove::<Space>();
     let leave = match request.extensions_mut().remove::<Seat>() {
-        Some(seat) => Leave::Place(seat),
+        Some(seat) => Room::Place(seat),
         // The service is not to blame: this is our own ceiling.
-        None => Leave::Connection(upstream.place().await.ok_or_else(|| ForwardError::NotNow {
+        None => Room::Connection(upstream.place().await.ok_or_else(|| ForwardError::NotNow {
             why: format!("all connections to `{}` are in use", upstream.name()),
             after: CROWDED,
         })?),
@@ -347,9 +348,15 @@ fn inward(response: http::Response<hyper::body::Incoming>, held: Held) -> Respon
 pub(super) struct Answered(pub(super) Step);
 
 impl Answered {
-    pub(super) async fn answer(&self, request: Request) -> Response {
+    pub(super) async fn answer(&self, mut request: Request) -> Response {
+        let leave = request.extensions_mut().remove::<Leave>();
         let answer = self.0.run(request).await;
-        answer.unwrap_or_else(|error| explain(&error))
+        let mut answer = answer.unwrap_or_else(|error| explain(&error));
+        // Whoever copies the answer asks for its memory.
+        if let Some(leave) = leave {
+            answer.extensions_mut().insert(leave);
+        }
+        answer
     }
 }
 

@@ -36,11 +36,11 @@ pub(super) struct Lent {
 pub(super) struct Held {
     pub(super) connection: Connection,
     pub(super) upstream: Arc<Upstream>,
-    pub(super) leave: Leave,
+    pub(super) leave: Room,
 }
 
 /// Leave to use a connection. It is only held.
-pub(super) enum Leave {
+pub(super) enum Room {
     /// A place among the calls of the service.
     Place(#[expect(dead_code, reason = "held")] Seat),
     /// One of its connections, for a call without a place.

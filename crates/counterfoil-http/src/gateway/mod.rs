@@ -22,6 +22,7 @@
 //! | what is wrapped around the call ([`Wrap`]): [`resilient`] | `resilience` | 503 |
 //! | the call: [`Step`], a tower service | `forward`, `headers`, [`upstream`] | 502, 503, 504 |
 //! | an answer while the outcome is uncertain, where configured | `degraded` | 202 |
+//! | a former answer while the service is in trouble, where configured | `stale` | 2xx |
 //!
 //! # Not here
 //! TLS on either side, HTTP/2 to the service, upgrades (WebSocket), and several addresses with a
@@ -37,12 +38,15 @@ mod hands;
 mod headers;
 mod inbound;
 mod lent;
+mod memory;
 mod patient;
 mod probe;
 mod reader;
 mod resilience;
 pub mod route;
+mod shelf;
 mod silence;
+mod stale;
 mod status;
 mod target;
 pub mod upstream;

@@ -418,7 +418,7 @@ impl Attempt {
             return Ok(answer);
         }
         let (parts, body) = answer.into_parts();
-        match copied(body, KEPT, Some(KEPT_IN)).await {
+        match copied(body, |size| size <= KEPT, Some(KEPT_IN)).await {
             Ok((body, _)) => Ok(Response::from_parts(parts, body)),
             Err(error) => Err(ForwardError::Unanswered {
                 upstream: self.calls.upstream.name().to_owned(),

@@ -177,6 +177,9 @@ pub struct Route {
     pub preserve_host: bool,
     /// How they are guarded, if they are.
     pub guard: Option<Guarded>,
+    /// Whether a GET gets the last good answer while the service is in trouble: if it is younger than
+    /// this.
+    pub stale: Option<Duration>,
 }
 
 impl Route {
@@ -253,6 +256,7 @@ mod tests {
             upstream: Arc::new(Upstream::new("up", "http://localhost:1", settings).unwrap()),
             preserve_host: true,
             guard: None,
+            stale: None,
         }
     }
 

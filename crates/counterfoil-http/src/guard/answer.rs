@@ -1,6 +1,7 @@
 //! Answers: what is recorded of them, and how they are given again.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,6 +19,15 @@ use crate::Problem;
 
 /// Says that an answer is a repetition.
 pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// Says in the extensions of an answer that it comes whole from its record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Replayed;
+
+/// Asked before the copy of an answer grows to so many bytes. After a "no" the answer is given as it
+/// comes, and not kept. It is found in the answer's extensions.
+#[derive(Clone)]
+pub(crate) struct Leave(pub(crate) Arc<dyn Fn(usize) -> bool + Send + Sync>);
 
 /// How one answer is recorded, whatever its status: put it into the response's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +100,8 @@ pub(super) async fn capture(
     response: Response,
     policy: &Policy,
 ) -> Result<(Response, Snapshot), axum::Error> {
-    let (parts, body) = response.into_parts();
+    let (mut parts, body) = response.into_parts();
+    let leave = parts.extensions.remove::<Leave>();
     let mut snapshot = Snapshot {
         status: parts.status.as_u16(),
         headers: kept_headers(&parts.headers),
@@ -105,15 +116,18 @@ pub(super) async fn capture(
     }
     // What has said its length has to keep its word.
     let patience = body.size_hint().exact().is_none().then_some(STREAM);
-    let (body, copy) = copied(body, policy.max_answer, patience).await?;
+    let fits = |size: usize| {
+        size <= policy.max_answer && leave.as_ref().is_none_or(|leave| (leave.0)(size))
+    };
+    let (body, copy) = copied(body, fits, patience).await?;
     snapshot.body = copy;
     Ok((Response::from_parts(parts, body), snapshot))
 }
 
-/// Reads a body, within its limits. Gives it back whole, and the copy if there is one.
+/// Reads a body, as long as it fits. Gives it back whole, and the copy if there is one.
 pub(crate) async fn copied(
     mut body: Body,
-    limit: usize,
+    fits: impl Fn(usize) -> bool,
     patience: Option<Duration>,
 ) -> Result<(Body, Option<Bytes>), axum::Error> {
     let until = patience.map(|patience| tokio::time::Instant::now() + patience);
@@ -132,7 +146,7 @@ pub(crate) async fn copied(
             Some(Ok(data)) => all.extend_from_slice(&data),
             Some(Err(frame)) => trailers = frame.into_trailers().ok(),
         }
-        if all.len() > limit {
+        if !fits(all.len()) {
             return Ok((Body::new(Resumed::new(all.freeze(), body)), None));
         }
     }
@@ -245,6 +259,7 @@ pub(super) fn replay(found: &Found) -> Response {
 }
 
 fn marked(mut response: Response) -> Response {
+    response.extensions_mut().insert(Replayed);
     let headers = response.headers_mut();
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -12,6 +12,9 @@ use http_body_util::{BodyExt as _, StreamBody};
 use super::policy::Policy;
 use crate::Problem;
 
+/// Memory that is taken for a body before it has come.
+const AHEAD: usize = 64 * 1024;
+
 /// Reads a body to its end, with what trails it, or refuses it. Never a part of it.
 pub(super) async fn read(
     headers: &HeaderMap,
@@ -26,7 +29,8 @@ pub(super) async fn read(
         return Err(Problem::too_large(limit));
     }
     let mut body = body;
-    let mut all = BytesMut::with_capacity(said.unwrap_or(0));
+    // Who announces much and sends little gets little.
+    let mut all = BytesMut::with_capacity(said.unwrap_or(0).min(AHEAD));
     let mut trailers = None;
     while let Some(frame) = body.frame().await {
         let frame = frame

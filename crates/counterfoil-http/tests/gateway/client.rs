@@ -86,6 +86,19 @@ pub(crate) async fn connect_h2(to: SocketAddr) -> http2::SendRequest<Body> {
     sender
 }
 
+/// The same, and its caller gives leave for a few bytes only until it reads.
+pub(crate) async fn connect_narrow_h2(to: SocketAddr) -> http2::SendRequest<Body> {
+    let stream = TcpStream::connect(to).await.unwrap();
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(1_000)
+        .initial_connection_window_size(65_535)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
 pub(crate) fn request(method: &str, path: &str) -> http::request::Builder {
     Request::builder()
         .method(method)

@@ -74,6 +74,7 @@ pub(crate) fn route_to(url: &str, settings: UpstreamSettings, guard: Option<Guar
         upstream: Arc::new(upstream),
         preserve_host: true,
         guard,
+        stale: None,
     }
 }
 

@@ -18,7 +18,9 @@ mod house;
 mod later;
 #[cfg(feature = "client")]
 mod layers;
+mod memory;
 mod resilience;
+mod stale;
 mod upstream;
 
 /// One test for each database and each case.

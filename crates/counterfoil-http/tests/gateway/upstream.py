@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 FILE = sys.argv[2]
 LOCK = threading.Condition()
 STATE = {"calls": 0, "connections": 0, "waiting": 0, "go": 0, "aborted": 0, "bytes": 0, "statuses": 0, "sources": 0,
-         "probes": 0}
+         "probes": 0, "served": 0, "failing": 0}
 
 
 def effects():
@@ -112,6 +112,16 @@ class Handler(BaseHTTPRequestHandler):
                 STATE["go"] += 1
                 LOCK.notify_all()
             return self.answer(200, {})
+        if url.path == "/control/fail":
+            with LOCK:
+                STATE["failing"] = int(query["by"][0])
+            return self.answer(200, {})
+        if url.path == "/page":
+            with LOCK:
+                STATE["served"] += 1
+                served, status = STATE["served"], STATE["failing"] or int(query.get("is", ["200"])[0])
+            said = [line.split(":", 1) for line in query.get("say", [])]
+            return self.answer(status, {"served": served}, said)
         if url.path == "/orders":
             key = query.get("ref", [""])[0]
             with LOCK:
@@ -222,6 +232,11 @@ class Handler(BaseHTTPRequestHandler):
             self.hold()
             self.wfile.write(whole[7:])
             return None
+        if do == "large":
+            self.send_response(200)
+            self.send_header("content-length", str(32 << 20))
+            self.end_headers()
+            return self.wfile.write(b"x" * (32 << 20))
         if do == "big":
             return self.answer(200, {"order": order, "filler": "x" * (3 << 20)})
         if do == "chunked":

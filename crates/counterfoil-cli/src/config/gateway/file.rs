@@ -1,11 +1,13 @@
 //! `[gateway]`, `[[gateway.route]]` and `[upstream.NAME]` as they stand in the file.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use counterfoil_core::guard::Rules;
 use counterfoil_http::gateway::UpstreamSettings;
 use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
 
 use crate::config::value::{Pointed, Size, Span};
 
@@ -57,6 +59,73 @@ pub(crate) enum KeyRule {
     Required,
 }
 
+/// What another payload under a known key does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mode {
+    /// It is refused.
+    #[default]
+    Strict,
+    /// It replaces the earlier one.
+    Overwrite,
+}
+
+/// How waits between attempts are spread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Jitter {
+    /// Between nothing and the whole wait.
+    #[default]
+    Full,
+    /// Around the wait before.
+    Decorrelated,
+    /// Not at all.
+    None,
+}
+
+/// What callers get while a service is in trouble: `false`, `true` or `"accepted"`, `"cached"`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Degraded {
+    /// They are told.
+    #[default]
+    No,
+    /// 202 for guarded requests.
+    Accepted,
+    /// The last good answer of a GET.
+    Cached,
+}
+
+impl<'de> Deserialize<'de> for Degraded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(DegradedVisitor)
+    }
+}
+
+struct DegradedVisitor;
+
+impl Visitor<'_> for DegradedVisitor {
+    type Value = Degraded;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("false, true, \"accepted\" or \"cached\"")
+    }
+
+    fn visit_bool<E: de::Error>(self, accepted: bool) -> Result<Degraded, E> {
+        Ok(match accepted {
+            true => Degraded::Accepted,
+            false => Degraded::No,
+        })
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Degraded, E> {
+        match text {
+            "accepted" => Ok(Degraded::Accepted),
+            "cached" => Ok(Degraded::Cached),
+            _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+        }
+    }
+}
+
 /// `[[gateway.route]]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -99,6 +168,12 @@ pub(crate) struct GatewayRoute {
     pub(crate) canonical_json: bool,
     /// JSON fields that change from try to try.
     pub(crate) ignored_fields: Vec<String>,
+    /// What another payload under a known key does.
+    pub(crate) mode: Mode,
+    /// A repeat gets 409 instead of the answer.
+    pub(crate) plain_duplicate: bool,
+    /// Where callers find out about keys; absent: the IETF draft.
+    pub(crate) help: Option<String>,
     /// How long a repeat waits.
     pub(crate) wait: Span,
     /// How long the gateway may be silent.
@@ -107,6 +182,8 @@ pub(crate) struct GatewayRoute {
     pub(crate) keep: Span,
     /// Whether what may have happened may be done again.
     pub(crate) rerun_uncertain: bool,
+    /// When a request that is stuck is reported.
+    pub(crate) alert_age: Span,
     /// How to find out whether a request took effect.
     pub(crate) probe: Option<String>,
     /// When to find out.
@@ -117,8 +194,10 @@ pub(crate) struct GatewayRoute {
     pub(crate) probe_host: Option<String>,
     /// What else the probe carries.
     pub(crate) probe_headers: BTreeMap<String, Pointed>,
-    /// Whether uncertain requests are answered by 202.
-    pub(crate) degraded: bool,
+    /// What callers get while the service is in trouble.
+    pub(crate) degraded: Degraded,
+    /// How old a copy may be.
+    pub(crate) cached_age: Span,
 }
 
 impl Default for GatewayRoute {
@@ -144,16 +223,21 @@ impl Default for GatewayRoute {
             r#final: Vec::new(),
             canonical_json: false,
             ignored_fields: Vec::new(),
+            mode: Mode::Strict,
+            plain_duplicate: false,
+            help: None,
             wait: Span(rules.wait),
             lease: Span(Duration::from_secs(60)),
             keep: Span(rules.keep),
             rerun_uncertain: false,
+            alert_age: Span(rules.alert_age),
             probe: None,
             probe_after: Span(rules.reconcile_age),
             probe_answer: false,
             probe_host: None,
             probe_headers: BTreeMap::new(),
-            degraded: false,
+            degraded: Degraded::No,
+            cached_age: Span(Duration::from_secs(3600)),
         }
     }
 }
@@ -180,11 +264,15 @@ pub(crate) struct Upstream {
     pub(crate) retry_deadline: Span,
     /// For one attempt of a read; absent: as the other timeouts say.
     pub(crate) attempt_timeout: Option<Span>,
-    /// Retries in a minute, for each call that succeeded.
+    /// How the waits before retries are spread.
+    pub(crate) retry_jitter: Jitter,
+    /// The time over which retries are counted.
+    pub(crate) retry_window: Span,
+    /// Retries in this time, for each call that succeeded.
     pub(crate) retry_ratio: f64,
-    /// Retries in a minute without any success.
+    /// Retries in this time without any success.
     pub(crate) retry_floor: u64,
-    /// The most retries in a minute.
+    /// The most retries in this time.
     pub(crate) retry_cap: u64,
     /// Failures in a row that open the breaker; zero: never for that.
     pub(crate) breaker_failures: u32,
@@ -192,6 +280,10 @@ pub(crate) struct Upstream {
     pub(crate) breaker_ratio: f64,
     /// With fewer calls the share says nothing.
     pub(crate) breaker_min_calls: u32,
+    /// A call that takes so long is slow; absent: none is.
+    pub(crate) breaker_slow_after: Option<Span>,
+    /// The share of slow calls that opens it.
+    pub(crate) breaker_slow_ratio: f64,
     /// How long it is open before the first probe.
     pub(crate) breaker_open: Span,
     /// The longest time between two probes.
@@ -212,12 +304,16 @@ impl Default for Upstream {
             retries: limits.backoff.max_attempts() - 1,
             retry_deadline: Span(limits.deadline),
             attempt_timeout: None,
+            retry_jitter: Jitter::Full,
+            retry_window: Span(limits.budget.window),
             retry_ratio: limits.budget.ratio.as_f64(),
             retry_floor: limits.budget.floor,
             retry_cap: limits.budget.cap,
             breaker_failures: limits.breaker.consecutive.unwrap_or(0),
             breaker_ratio: limits.breaker.failure_ratio.as_f64(),
             breaker_min_calls: limits.breaker.min_calls,
+            breaker_slow_after: None,
+            breaker_slow_ratio: 0.5,
             breaker_open: Span(limits.breaker.open_for),
             breaker_open_cap: Span(limits.breaker.open_cap),
         }

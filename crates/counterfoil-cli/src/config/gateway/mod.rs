@@ -1,5 +1,6 @@
 //! `[gateway]`, `[[gateway.route]]` and `[upstream.NAME]`: from the file to routes that can work.
 
+mod contradictions;
 pub(super) mod file;
 mod gate;
 mod limits;
@@ -10,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use counterfoil_core::guard::{Gate, Rules, RulesError};
+use counterfoil_core::guard::{Gate, Mode, Rules, RulesError};
 use counterfoil_core::message::check_name;
 use counterfoil_engine::pipeline::UPSTREAM;
 use counterfoil_http::gateway::{
@@ -19,7 +20,7 @@ use counterfoil_http::gateway::{
 };
 use counterfoil_http::{Policy, PolicyError};
 
-use self::file::{GatewayRoute, KeyRule};
+use self::file::{Degraded, GatewayRoute, KeyRule};
 use super::file::File;
 use super::nearest::hint;
 use super::settings::{Judge, address};
@@ -27,8 +28,8 @@ use super::value::shown;
 
 /// When those who must not wait should ask.
 const ASK_LATER: Duration = Duration::from_secs(10);
-/// A guarded request is read into memory: more than this is a slip of the fingers.
-const LARGEST_BODY: usize = 64 << 20;
+/// Guarded requests and their answers are held in memory: more than this is a slip of the fingers.
+const LARGEST: usize = 64 << 20;
 
 /// Everything that the gateway needs.
 pub(crate) struct Gateway {
@@ -67,6 +68,7 @@ pub(super) fn gateway(file: &File, judge: &mut Judge<'_>) -> Option<Gateway> {
     if file.gateway_routes.is_empty() {
         judge.refuse("gateway", "[gateway] needs at least one [[gateway.route]]");
     }
+    contradictions::of_gateway(section, judge);
     let gate = gate::gate(section, judge);
     let routes = routes(file, &upstreams, judge);
     let age = section.replay_cache_age.0;
@@ -91,6 +93,7 @@ fn upstreams(file: &File, judge: &mut Judge<'_>) -> BTreeMap<String, Option<Arc<
         if let Err(error) = check_name("the name of an upstream", &format!("{UPSTREAM}{name}")) {
             judge.refuse(&path, error.to_string());
         }
+        contradictions::of_upstream(name, section, judge);
         let limits = limits::limits(name, section, judge);
         let settings = limits.map(|limits| UpstreamSettings {
             connect_timeout: section.connect_timeout.0,
@@ -162,7 +165,7 @@ fn routes(
             ) {
                 let text = format!(
                     "this route and an earlier one{place} have the same business type and differ \
-                     in `caller`, `probe`, `keep` or `lease`: give one of them another \
+                     in `caller`, `probe`, `mode` or times: give one of them another \
                      `business-type`"
                 );
                 judge.refuse(&format!("gateway.route.{i}"), text);
@@ -197,29 +200,27 @@ impl RouteReader<'_, '_> {
         refuse(self.judge, &path, key, "[[gateway.route]]", error);
     }
 
+    /// Whether this key stands in the file.
+    fn says(&self, key: &str) -> bool {
+        self.judge.has(&format!("{}.{key}", self.path))
+    }
+
     fn route(&mut self, upstreams: &BTreeMap<String, Option<Arc<Upstream>>>) -> Option<Route> {
         let upstream = self.upstream(upstreams);
         let path = Pattern::parse(&self.section.path);
         let path = path.map_err(|e| self.wrong("path", e)).ok();
         let methods = self.methods("methods", &self.section.methods);
         let host = self.host();
+        contradictions::of_route(self);
         let guard = match self.section.guard {
             true => Some(self.guarded(upstream.as_deref())),
-            false => {
-                let asks = self.section.probe.is_some() || self.of_a_probe().is_some();
-                if self.section.caller.is_some() || asks {
-                    self.wrong(
-                        "guard",
-                        "`caller` and `probe` are for routes that are guarded",
-                    );
-                }
-                None
-            }
+            false => None,
         };
         let guard = match guard {
             None => None,
             Some(guard) => Some(guard?),
         };
+        let stale = self.section.degraded == Degraded::Cached;
         Some(Route {
             host: host?,
             path: path?,
@@ -227,6 +228,7 @@ impl RouteReader<'_, '_> {
             upstream: upstream?,
             preserve_host: self.section.preserve_host,
             guard,
+            stale: stale.then_some(self.section.cached_age.0),
         })
     }
 
@@ -292,7 +294,7 @@ impl RouteReader<'_, '_> {
             policy: policy?,
             rules: rules?,
             probe: probe?,
-            degraded: self.section.degraded.then_some(ASK_LATER),
+            degraded: (self.section.degraded == Degraded::Accepted).then_some(ASK_LATER),
         })
     }
 
@@ -320,11 +322,13 @@ impl RouteReader<'_, '_> {
         // Without an upstream that was said already.
         let kind = section.business_type.clone().or(section.upstream.clone())?;
         let methods = self.methods("guarded-methods", &section.guarded_methods)?;
-        if section.max_body.0 > LARGEST_BODY {
-            self.wrong(
-                "max-body",
-                "guarded requests are held in memory: at most 64 MiB",
-            );
+        for (key, size) in [
+            ("max-body", section.max_body),
+            ("max-answer", section.max_answer),
+        ] {
+            if size.0 > LARGEST {
+                self.wrong(key, "it is held in memory: at most 64 MiB");
+            }
         }
         let [not_recorded, harmless, last] = [
             ("not-recorded", &section.not_recorded),
@@ -362,7 +366,28 @@ impl RouteReader<'_, '_> {
         if !section.ignored_fields.is_empty() {
             policy = policy.ignored_fields(section.ignored_fields.clone());
         }
+        if section.plain_duplicate {
+            policy = policy.plain_duplicate();
+        }
+        if let Some(help) = self.help()? {
+            policy = policy.help(help);
+        }
         Some(policy)
+    }
+
+    /// Nothing: something is wrong with it.
+    fn help(&mut self) -> Option<Option<String>> {
+        let Some(help) = &self.section.help else {
+            return Some(None);
+        };
+        // It stands between angle brackets in a header.
+        let fine = |b: u8| b.is_ascii_graphic() && !b"<>\"".contains(&b);
+        if help.is_empty() || !help.bytes().all(fine) {
+            let text = "write an address, such as \"https://shop.example.com/docs/keys\"";
+            self.wrong("help", text);
+            return None;
+        }
+        Some(Some(help.clone()))
     }
 
     fn wrong_policy(&mut self, error: &PolicyError) {
@@ -385,6 +410,14 @@ impl RouteReader<'_, '_> {
                         self.wrong(key, format!("{status} is no server error (500 to 599)"));
                         return None;
                     }
+                    if !server && code.is_server_error() {
+                        let text = format!(
+                            "{status} is an error of the server: if nothing has happened after \
+                             it, write it into `harmless`"
+                        );
+                        self.wrong(key, text);
+                        return None;
+                    }
                     statuses.push(code);
                 }
                 _ => {
@@ -399,16 +432,26 @@ impl RouteReader<'_, '_> {
     fn rules(&mut self, upstream: Option<&Upstream>) -> Option<Rules> {
         let section = self.section;
         let rules = Rules {
+            mode: match section.mode {
+                file::Mode::Strict => Mode::Strict,
+                file::Mode::Overwrite => Mode::Overwrite,
+            },
+            alert_age: section.alert_age.0,
             lease: section.lease.0,
             keep: section.keep.0,
             wait: section.wait.0,
             rerun_uncertain: section.rerun_uncertain,
-            reconcile_age: section.probe_after.0,
+            reconcile_age: match section.probe {
+                Some(_) => section.probe_after.0,
+                // Nobody asks: no lease is too long for it.
+                None => section.probe_after.0.max(section.lease.0),
+            },
             ..Rules::default()
         };
         if let Err(error) = rules.check() {
             let (key, text) = match &error {
                 RulesError::Zero("keep") => ("keep", "must be greater than zero".into()),
+                RulesError::Zero("alert_age") => ("alert-age", "must be greater than zero".into()),
                 RulesError::Zero("reconcile_age") => {
                     ("probe-after", "must be greater than zero".into())
                 }
@@ -442,22 +485,9 @@ impl RouteReader<'_, '_> {
         Some(rules)
     }
 
-    /// A setting that means nothing without a probe.
-    fn of_a_probe(&self) -> Option<&'static str> {
-        let set = [
-            ("probe-answer", self.section.probe_answer),
-            ("probe-host", self.section.probe_host.is_some()),
-            ("probe-headers", !self.section.probe_headers.is_empty()),
-        ];
-        set.into_iter().find_map(|(key, set)| set.then_some(key))
-    }
-
     fn probe(&mut self) -> Option<Option<Probe>> {
         let section = self.section;
         let Some(text) = &section.probe else {
-            if let Some(key) = self.of_a_probe() {
-                self.wrong(key, "there is no `probe`");
-            }
             return Some(None);
         };
         let mut wrong = |key: &str, error: ProbeError| self.wrong(key, error);
