@@ -112,6 +112,28 @@ impl House {
         })
     }
 
+    #[cfg(feature = "mysql")]
+    pub(crate) async fn on_mysql() -> Option<Self> {
+        use sqlx::mysql::MySqlPool;
+        let server = counterfoil_testkit::server::mysql()?;
+        let schema = format!("gateway_{:x}", fastrand::u64(..));
+        let admin = MySqlPool::connect(&server).await.unwrap();
+        sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {schema}")))
+            .execute(&admin)
+            .await
+            .unwrap();
+        let options = admin.connect_options().as_ref().clone().database(&schema);
+        admin.close().await;
+        let pool = MySqlPool::connect_lazy_with(options);
+        let store = counterfoil_mysql::MysqlStore::from_pool(&pool);
+        store.migrate().await.unwrap();
+        Some(Self {
+            records: Arc::new(store.guard(None).unwrap()),
+            upstream: Upstream::start(),
+            _directory: tempfile::tempdir().unwrap(),
+        })
+    }
+
     pub(crate) fn route(&self, settings: UpstreamSettings, guard: Option<Guarded>) -> Route {
         route_to(&self.upstream.url(), settings, guard)
     }

@@ -42,6 +42,15 @@ macro_rules! cases {
                 }
             })*
         }
+        #[cfg(feature = "mysql")]
+        mod mysql {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                if let Some(house) = crate::house::House::on_mysql().await {
+                    crate::$module::$case(house).await;
+                }
+            })*
+        }
     };
 }
 
