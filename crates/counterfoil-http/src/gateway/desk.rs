@@ -282,11 +282,13 @@ impl Gateway {
     /// Settles uncertain requests by the probes of the present routes.
     pub fn reconcile(&self) -> Reconcile {
         let mut reconcile = Reconcile::new(Arc::clone(self.records()), Rules::default());
-        for entry in &self.table().entries {
-            let Some(guard) = &entry.route.guard else {
-                continue;
-            };
-            let check: Arc<dyn Reconciler> = match &entry.prober {
+        let table = self.table();
+        let guards = table.entries.iter();
+        let guards = guards.filter_map(|e| Some((&e.prober, e.route.guard.as_ref()?)));
+        // Routes with a probe last: of those that share a business type, theirs is the word.
+        let (unprobed, probed): (Vec<_>, Vec<_>) = guards.partition(|(p, _)| p.is_none());
+        for (prober, guard) in unprobed.into_iter().chain(probed) {
+            let check: Arc<dyn Reconciler> = match prober {
                 Some(prober) => Arc::clone(prober) as Arc<dyn Reconciler>,
                 // What is stuck is reported by the rules of the route all the same.
                 None => Arc::new(Nobody),

@@ -17,6 +17,7 @@ use counterfoil_http::gateway::{
 
 use crate::client;
 use crate::house::{Door, House, guarded, quick};
+use crate::upstream::until;
 
 /// Records that can be cut off, and that count how often they are asked.
 struct Cut {
@@ -286,4 +287,30 @@ pub(crate) async fn new_routes_hold_at_once_and_requests_under_way_go_on(house: 
     assert_eq!((first.status, first.replayed()), (201, false));
     assert_eq!((waiting.replayed(), waiting.body), (true, first.body));
     assert_eq!(house.upstream.calls().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_route_with_a_probe_finds_out_holds_for_all_of_its_business_type() {
+    let house = House::on_sqlite().await;
+    let probed = Route {
+        path: Pattern::parse("/orders").unwrap(),
+        ..house.route(quick(), Some(guarded()))
+    };
+    let unprobed = Guarded {
+        probe: None,
+        ..guarded()
+    };
+    let unprobed = house.route(quick(), Some(unprobed));
+    let gateway = Gateway::new(Arc::clone(&house.records));
+    gateway.set_routes(vec![probed, unprobed], &Options::default());
+    let door = Door::open(gateway).await;
+    assert_eq!(door.order("k", "vanish-after").await.status, 502);
+
+    until("what came of it", async || {
+        let round = door.gateway.reconcile().round().await.unwrap();
+        (round.settled == 1).then_some(())
+    })
+    .await;
+
+    assert_eq!(door.order("k", "vanish-after").await.status, 410);
 }
