@@ -103,7 +103,11 @@ where
         let this = self.project();
         let result = task::ready!(this.call.poll(cx));
         if let Some(class) = class_of(this.classify, &result, PhantomData::<Req>) {
-            this.dependency.record(*this.ticket, class);
+            let ticket = match this.classify.timed() {
+                true => *this.ticket,
+                false => this.ticket.untimed(),
+            };
+            this.dependency.record(ticket, class);
         }
         Poll::Ready(result)
     }

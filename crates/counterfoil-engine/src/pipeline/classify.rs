@@ -51,6 +51,12 @@ pub trait Classify<Req, Res, E>: Clone + Send + Sync + 'static {
         false
     }
 
+    /// Whether the time that a call takes says something about the dependency, and may be too long
+    /// for its breaker. It does not while somebody else may take their time with the request.
+    fn timed(&self) -> bool {
+        true
+    }
+
     /// The call is over, after all its attempts.
     fn finished(&self, result: Result<&mut Res, &CallError<E>>, report: Report) {
         let _ = (result, report);

@@ -221,8 +221,11 @@ impl Calls {
             notes: Arc::clone(&notes),
         };
         let dependency = || Arc::clone(&self.dependency);
+        let health = Health {
+            streamed: matches!(&body, Carried::Stream(body) if !body.is_end_stream()),
+        };
         let placed = Placed {
-            inner: BreakerLayer::new(dependency(), Health).layer(attempt),
+            inner: BreakerLayer::new(dependency(), health).layer(attempt),
             calls: Arc::clone(&self),
         };
         let retried = RetryLayer::new(dependency(), judge).layer(placed);
@@ -515,7 +518,10 @@ fn class(result: Result<&Response, &ForwardError>) -> Class {
 
 /// How a service does its work, for its breaker.
 #[derive(Clone, Copy)]
-struct Health;
+struct Health {
+    /// The request comes from its caller while it is sent.
+    streamed: bool,
+}
 
 impl Classify<Call, Response, ForwardError> for Health {
     fn class(&self, result: Result<&Response, &ForwardError>) -> Class {
@@ -524,5 +530,10 @@ impl Classify<Call, Response, ForwardError> for Health {
             Ok(answer) if answer.status().is_client_error() => Class::Refused,
             other => class(other),
         }
+    }
+
+    fn timed(&self) -> bool {
+        // A caller that is slow at its upload must not shut out the others either.
+        !self.streamed
     }
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use counterfoil_core::guard::State as Record;
 use counterfoil_engine::pipeline::policy::backoff::{Backoff, Jitter};
+use counterfoil_engine::pipeline::policy::breaker::{Cause, Slow};
+use counterfoil_engine::pipeline::policy::ratio::Ratio;
 use counterfoil_engine::pipeline::{Dependency, Forced, Registry, State};
 use counterfoil_http::gateway::{Route, Step, Upstream, UpstreamSettings, resilient};
 use tokio::io::AsyncReadExt as _;
@@ -121,6 +123,30 @@ async fn a_service_that_always_fails_is_asked_as_often_as_the_one_place_for_retr
         "what is streamed is sent once"
     );
     assert_eq!(reads(&house).await, 8);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_is_slow_is_left_alone_and_a_caller_that_is_slow_is_not_its_fault() {
+    let house = House::on_sqlite().await;
+    let always = Slow {
+        longer_than: Duration::from_nanos(1),
+        ratio: Ratio::percent(1),
+    };
+    let slow = |s: &mut UpstreamSettings| {
+        s.limits.breaker.slow = Some(always);
+        s.limits.breaker.min_calls = 1;
+    };
+    let (door, shop) = opened(&house, false, slow).await;
+
+    let upload = client::request("PUT", "/echo").body(Body::from("hello"));
+    assert_eq!(
+        client::send(door.address, upload.unwrap()).await.status,
+        200
+    );
+    assert_eq!(shop.state(), State::Closed);
+
+    assert_eq!(read(&door, 200).await.status, 200);
+    assert_eq!(shop.status().cause, Cause::SlowRatio);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
