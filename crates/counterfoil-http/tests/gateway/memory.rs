@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
 
 use crate::client::{self, Answer, order};
 use crate::house::{Door, House, guarded, policy, quick};
@@ -16,6 +17,8 @@ use crate::upstream::until;
 
 /// Two of these are what one service may have.
 const HALF: usize = 64 << 20;
+/// And eight of these.
+const UPLOAD: usize = 16 << 20;
 
 /// Room for large requests and large answers.
 fn roomy() -> Guarded {
@@ -40,7 +43,7 @@ async fn announced(door: &Door) -> TcpStream {
     let mut stream = TcpStream::connect(door.address).await.unwrap();
     let head = format!(
         "POST /orders HTTP/1.1\r\nhost: shop.example\r\nx-caller: alice\r\n\
-         idempotency-key: slow\r\ncontent-length: {HALF}\r\n\r\n"
+         idempotency-key: slow\r\ncontent-length: {UPLOAD}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     stream
@@ -49,7 +52,8 @@ async fn announced(door: &Door) -> TcpStream {
 /// One that lacks its last byte.
 async fn slow_upload(door: &Door) -> TcpStream {
     let mut stream = announced(door).await;
-    stream.write_all(&vec![b' '; HALF - 1]).await.unwrap();
+    // One for which there is no memory is not read to its end.
+    let _ = stream.write_all(&vec![b' '; UPLOAD - 1]).await;
     stream
 }
 
@@ -84,8 +88,10 @@ async fn slow_uploads_to_one_service_do_not_turn_away_those_to_another() {
     assert_eq!(client::send(door.address, new_order()).await.status, 201);
     drop(idle);
 
-    let held = [slow_upload(&door).await, slow_upload(&door).await];
+    // An upload that is turned away, because an order had the last memory, leaves its place to another.
+    let held = Mutex::new(Vec::new());
     let told = until("no memory for this service", async || {
+        held.lock().await.push(slow_upload(&door).await);
         let told = client::send(door.address, new_order()).await;
         Some(told).filter(|told| told.status != 201)
     })
