@@ -18,6 +18,9 @@ use counterfoil_core::guard::{Change, Found, Record, Records, Rules, State, Verd
 use counterfoil_core::store::Result;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::task::JoinHandle;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::tidy;
 
 /// Records read in one go.
 const AT_ONCE: u32 = 100;
@@ -65,6 +68,10 @@ pub struct Reconcile {
 struct Stuck(AtomicU32);
 
 impl Stuck {
+    fn told(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     fn tell(&self, now: u32) {
         let before = self.0.swap(now, Ordering::Relaxed);
         let more = f64::from(now) - f64::from(before);
@@ -117,10 +124,15 @@ impl Reconcile {
             for found in &page {
                 self.alert(found, &mut round);
             }
+            // Checks may take long: what is known so far is told before.
+            self.stuck.tell(round.alarming.max(self.stuck.told()));
             let settling: Vec<_> = page.iter().map(|found| self.settle(found)).collect();
             let mut settled = futures_util::stream::iter(settling).buffer_unordered(CHECKS);
             while let Some(one) = settled.next().await {
-                round = round.with(one?);
+                round = round.with(one.unwrap_or_else(|error| {
+                    tracing::warn!(error = error.one_line(), "cannot settle a request");
+                    Settled::Left
+                }));
             }
             drop(settled);
             last = page.last().cloned();
@@ -169,26 +181,34 @@ impl Reconcile {
         Ok(if changed { as_what } else { Settled::Left })
     }
 
-    /// Runs for ever: a round and a purge at every interval.
+    /// Runs for ever: a round at every interval, and a purge. They do not wait for each other.
     pub fn run(self, every: Duration) -> JoinHandle<()> {
         tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(every);
-            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            loop {
-                ticks.tick().await;
-                let (round, purged) = tokio::join!(self.round(), purge(&*self.records));
-                if let Err(error) = round {
-                    tracing::warn!(error = error.one_line(), "cannot look for stuck requests");
-                }
-                if let Err(error) = purged {
-                    tracing::warn!(
-                        error = error.one_line(),
-                        "cannot purge records of the guard"
-                    );
-                }
-            }
+            tokio::join!(self.rounds(ticks(every)), self.purges(ticks(every)));
         })
     }
+
+    async fn rounds(&self, mut ticks: Interval) {
+        loop {
+            ticks.tick().await;
+            if let Err(error) = self.round().await {
+                tracing::warn!(error = error.one_line(), "cannot look for stuck requests");
+            }
+        }
+    }
+
+    async fn purges(&self, mut ticks: Interval) {
+        loop {
+            ticks.tick().await;
+            tidy::purged(&*self.records).await;
+        }
+    }
+}
+
+fn ticks(every: Duration) -> Interval {
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// What became of one record.

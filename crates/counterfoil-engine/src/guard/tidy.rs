@@ -41,14 +41,17 @@ impl Tidy {
         }
         let records = Arc::clone(records);
         last.begun = Instant::now();
-        last.purge = Some(tokio::spawn(async move {
-            match purge(&*records).await {
-                Ok(gone) => tracing::debug!(gone, "purged records of the guard"),
-                Err(error) => tracing::warn!(
-                    error = error.one_line(),
-                    "cannot purge records of the guard"
-                ),
-            }
-        }));
+        last.purge = Some(tokio::spawn(async move { purged(&*records).await }));
+    }
+}
+
+/// A purge of which nobody waits for the outcome: it is in the log.
+pub(super) async fn purged(records: &dyn Records) {
+    match purge(records).await {
+        Ok(gone) => tracing::debug!(gone, "purged records of the guard"),
+        Err(error) => tracing::warn!(
+            error = error.one_line(),
+            "cannot purge records of the guard"
+        ),
     }
 }

@@ -17,10 +17,8 @@ use counterfoil_core::guard::{
 use counterfoil_core::store::Result;
 use tokio::time::Instant;
 
-use super::shelf::{Bounds, Shelf};
+use super::shelf::{self, Bounds, Shelf};
 
-/// What a record takes besides its answer.
-const OVERHEAD: usize = 512;
 /// Counters of changes.
 const COUNTERS: usize = 256;
 
@@ -83,15 +81,12 @@ impl ReplayCache {
             .and_then(|s| s.body.as_ref())
             .map_or(0, |b| b.len());
         let lines = snapshot.map_or(0, |s| {
-            s.headers
-                .iter()
-                .map(|(name, value)| name.len() + value.len() + 48)
-                .sum()
+            shelf::lines(s.headers.iter().map(|(n, v)| (n.len(), v.len())))
         });
         let mut copies = self.copies();
         if copies.changes[counter(&digest)] == changes {
             let copy = Arc::new(found.clone());
-            let size = OVERHEAD + body + lines;
+            let size = shelf::OVERHEAD + body + lines;
             copies.shelf.put(digest, copy, size, Instant::now());
         }
     }

@@ -26,6 +26,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 
+use super::forward::Space;
 use super::hands;
 use super::wire::{Line, Wire};
 
@@ -221,6 +222,8 @@ impl Wake for Relay {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     body: Body,
+    /// Given back when the body is gone.
+    _space: Option<Space>,
     _taken: Option<Taken>,
 }
 
@@ -247,12 +250,13 @@ impl Progress {
 }
 
 impl Outgoing {
-    /// A body, and how far it has come.
-    pub(super) fn new(body: Body) -> (Self, Progress) {
+    /// A body that takes this memory, and how far it has come.
+    pub(super) fn new(body: Body, space: Option<Space>) -> (Self, Progress) {
         use http_body::Body as _;
         let flag = (!body.is_end_stream()).then(Arc::<AtomicBool>::default);
         let outgoing = Self {
             body,
+            _space: space,
             _taken: flag.clone().map(Taken),
         };
         (outgoing, Progress(flag))

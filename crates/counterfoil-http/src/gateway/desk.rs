@@ -340,7 +340,10 @@ impl Gateway {
         let request = Request::from_parts(parts, body);
         let asked = stale::asked(&entry.route, &authority, &request);
         let response = match entry.held_whole(request.method(), request.headers()) {
-            true => entry.answer_whole(request).await?,
+            true => {
+                let answered = entry.answer_whole(request).await;
+                answered.inspect_err(|problem| entry.count(problem.status()))?
+            }
             false => entry.way.answer(request).await,
         };
         let response = match asked {

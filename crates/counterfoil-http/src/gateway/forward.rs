@@ -80,6 +80,14 @@ impl ForwardError {
             ForwardError::Spent(last) => last.nothing_sent(),
         }
     }
+
+    /// What came of the last attempt.
+    pub(super) fn last(self) -> Self {
+        match self {
+            ForwardError::Spent(last) => last.last(),
+            other => other,
+        }
+    }
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response, ForwardError>> + Send>>;
@@ -147,10 +155,10 @@ impl Service<Request> for Step {
 pub type Wrap = Arc<dyn Fn(&Route, Step) -> Step + Send + Sync>;
 
 /// When to come again if all connections are in use.
-const CROWDED: Duration = Duration::from_secs(1);
+pub(super) const CROWDED: Duration = Duration::from_secs(1);
 
 /// The memory of a guarded request, until it was sent for the last time.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Space {
     pub(super) _lot: Arc<Lot>,
 }
@@ -216,8 +224,7 @@ pub(super) async fn exchange(
         upstream: upstream.name().to_owned(),
         why,
     };
-    // Held until the request was sent, or never will be.
-    let _space = request.extensions_mut().remove::<Space>();
+    let space = request.extensions_mut().remove::<Space>();
     let leave = match request.extensions_mut().remove::<Seat>() {
         Some(seat) => Room::Place(seat),
         // The service is not to blame: this is our own ceiling.
@@ -227,7 +234,7 @@ pub(super) async fn exchange(
         })?),
     };
     let (parts, body) = request.into_parts();
-    let (body, progress) = Outgoing::new(body);
+    let (body, progress) = Outgoing::new(body, space);
     let mut request = http::Request::from_parts(parts, body);
     loop {
         let waiting = upstream.waiting();

@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use bytes::Bytes;
 use counterfoil::guard::Context;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED, HOST, TE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED, HOST, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -235,13 +235,15 @@ pub(super) fn outward(
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
-    remove_all(headers, |name| {
+    let is_claimed = |name: &HeaderName| {
         let claimed = match origin.trusted {
             true => is_set_by_us(name),
             false => is_ours(name),
         };
         claimed || is_twin(name, telling)
-    });
+    };
+    remove_all(headers, is_claimed);
+    announce(headers, |name| !is_claimed(name) && !telling.contains(name));
     // HTTP/2 may split them, and HTTP/1 may not.
     if headers.get_all(COOKIE).iter().nth(1).is_some() {
         join(headers, COOKIE, b"; ", None);
@@ -252,6 +254,21 @@ pub(super) fn outward(
     if let Some(context) = Context::current() {
         headers.insert(FENCE, context.fence().into());
         headers.insert(ATTEMPT, context.attempt().into());
+    }
+}
+
+/// Lets only these fields trail a body: what is not announced is not sent.
+fn announce(headers: &mut HeaderMap, may_trail: impl Fn(&HeaderName) -> bool) {
+    if !headers.contains_key(TRAILER) {
+        return;
+    }
+    let lines = headers.get_all(TRAILER).iter();
+    let names = lines.flat_map(|line| line.as_bytes().split(|b| *b == b','));
+    let names = names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok());
+    let names: Vec<HeaderName> = names.filter(|name| may_trail(name)).collect();
+    headers.remove(TRAILER);
+    for name in names {
+        headers.append(TRAILER, name.into());
     }
 }
 
@@ -351,6 +368,28 @@ mod tests {
     fn sent_outward(headers: &mut HeaderMap, origin: &Origin) {
         let telling = ["x-account", "order_key"].map(HeaderName::from_static);
         outward(headers, origin, HeaderValue::from_static("up"), &telling);
+    }
+
+    /// What is not announced is not sent.
+    #[test]
+    fn nothing_that_counts_trails_a_body() {
+        for trusted in [false, true] {
+            let mut headers = headers(&[
+                ("trailer", "x-checksum, Counterfoil-Fence,x-account"),
+                (
+                    "trailer",
+                    "counterfoil_fence, x_account, \u{fc}, x-signature",
+                ),
+            ]);
+
+            sent_outward(&mut headers, &origin(trusted));
+
+            let announced: Vec<_> = headers.get_all(TRAILER).iter().collect();
+            assert_eq!(announced, ["x-checksum", "x-signature"]);
+        }
+        let mut headers = headers(&[("trailer", "x-forwarded-for, x-real-ip")]);
+        sent_outward(&mut headers, &origin(false));
+        assert!(!headers.contains_key(TRAILER));
     }
 
     #[test]

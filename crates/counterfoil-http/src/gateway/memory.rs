@@ -72,7 +72,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The share of one service.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Share {
     what: &'static str,
     all: Arc<Semaphore>,
@@ -98,12 +98,13 @@ impl Share {
 }
 
 /// What one request has taken. All of it is given back when it is dropped.
+#[derive(Debug)]
 pub(super) struct Lot {
     share: Share,
     taken: Mutex<Taken>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Taken {
     used: usize,
     permits: Option<[OwnedSemaphorePermit; 2]>,

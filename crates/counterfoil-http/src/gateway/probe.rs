@@ -211,7 +211,7 @@ impl Reconciler for Prober {
             Ok(response) => response,
             Err(error) => {
                 count(&error);
-                return match error {
+                return match error.last() {
                     ForwardError::NotNow { why, .. } => {
                         tracing::debug!(why, "a service gets a rest and is not probed");
                         Ok(Verdict::Unknown)

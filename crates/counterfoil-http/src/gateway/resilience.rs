@@ -50,7 +50,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tower::{Layer as _, Service, ServiceExt as _};
 
-use super::forward::{ForwardError, Step, Wrap};
+use super::forward::{CROWDED, ForwardError, Step, Wrap};
 use super::lent::Seat;
 use super::route::Route;
 use super::upstream::Upstream;
@@ -60,8 +60,6 @@ use crate::guard::body::whole;
 /// When to come again if nobody knows better: the budget is spent, or an operator holds the
 /// breaker open.
 const LATER: Duration = Duration::from_secs(10);
-/// When to come again if too many calls are under way.
-const CROWDED: Duration = Duration::from_secs(1);
 /// What of an answer is read before the call is made again, and how long that may take. An answer
 /// that does not fit keeps its place meanwhile.
 const KEPT: usize = 64 * 1024;
@@ -292,6 +290,9 @@ impl Calls {
     fn class(&self, kind: Kind, result: Result<&Response, &ForwardError>) -> Class {
         let class = class(result);
         let nothing_happened = match result {
+            Ok(answer) if answer.extensions().get::<Unkept>().is_some() => {
+                return Class::Refused;
+            }
             Ok(answer) => {
                 let status = &answer.status();
                 self.rule.harmless.contains(status) || self.rule.refusals.contains(status)
@@ -324,6 +325,11 @@ fn used_up(report: Report) -> bool {
         _ => false,
     }
 }
+
+/// Says of a failed answer that it is too long to be kept, or takes too long: it has its place until
+/// its end, and another attempt could wait for just that place. So there is none.
+#[derive(Clone)]
+struct Unkept;
 
 /// Waits for a place. The breaker is asked when there is one: what a call waits for is no slowness
 /// of its service.
@@ -420,9 +426,14 @@ impl Attempt {
         if self.kind == Kind::Once || !class.can_pass_later() {
             return Ok(answer);
         }
-        let (parts, body) = answer.into_parts();
+        let (mut parts, body) = answer.into_parts();
         match copied(body, |size| size <= KEPT, Some(KEPT_IN)).await {
-            Ok((body, _)) => Ok(Response::from_parts(parts, body)),
+            Ok((body, copy)) => {
+                if copy.is_none() {
+                    parts.extensions.insert(Unkept);
+                }
+                Ok(Response::from_parts(parts, body))
+            }
             Err(error) => Err(ForwardError::Unanswered {
                 upstream: self.calls.upstream.name().to_owned(),
                 why: format!("its answer broke off: {error}"),

@@ -38,7 +38,7 @@ use tokio::time::Instant;
 
 use super::memory::{self, Lot, Share};
 use super::route::{CallerRule, Route};
-use super::shelf::{Bounds, Shelf};
+use super::shelf::{self, Bounds, OVERHEAD, Shelf};
 use crate::guard::answer::Replayed;
 
 /// Says that an answer is a former one.
@@ -50,8 +50,6 @@ const BOUNDS: Bounds = Bounds {
     bytes: 64 << 20,
     copies: 10_000,
 };
-/// What a copy takes besides its body and its headers.
-const OVERHEAD: usize = 512;
 /// Answers after which a former one is better.
 const FAILED: [StatusCode; 4] = [
     StatusCode::INTERNAL_SERVER_ERROR,
@@ -120,21 +118,29 @@ pub(super) fn asked(route: &Route, host: &HeaderValue, request: &Request) -> Opt
     })
 }
 
-/// Whether `Cache-Control` has one of these words.
+/// Whether `Cache-Control` has one of these words, or one that cannot be read.
 fn says(headers: &HeaderMap, words: &[&str]) -> bool {
     items(headers, &CACHE_CONTROL).any(|item| {
         let word = item.split('=').next().unwrap_or_default().trim();
-        words.iter().any(|w| word.eq_ignore_ascii_case(w))
+        word == UNREADABLE || words.iter().any(|w| word.eq_ignore_ascii_case(w))
     })
 }
+
+/// An item of a line that is no text.
+const UNREADABLE: &str = "?";
 
 /// The items of a header that is a list. What cannot be read is one that nobody knows.
 fn items<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let lines = headers.get_all(name).into_iter();
-    lines.flat_map(|line| line.to_str().unwrap_or("?").split(',').map(str::trim))
+    lines.flat_map(|line| {
+        line.to_str()
+            .unwrap_or(UNREADABLE)
+            .split(',')
+            .map(str::trim)
+    })
 }
 
-/// Whether others may get this answer too.
+/// Whether others may get this answer too, and it is the service's own and not a copy already.
 fn is_for_all(status: StatusCode, headers: &HeaderMap) -> bool {
     const NOT: [&str; 6] = [
         "no-store",
@@ -147,6 +153,7 @@ fn is_for_all(status: StatusCode, headers: &HeaderMap) -> bool {
     status.is_success()
         && status != StatusCode::PARTIAL_CONTENT
         && !headers.contains_key(SET_COOKIE)
+        && !headers.contains_key(STALE)
         && !says(headers, &NOT)
         && items(headers, &VARY).all(|name| name.eq_ignore_ascii_case(ACCEPT_ENCODING.as_str()))
 }
@@ -193,6 +200,9 @@ impl Stale {
         let headers = response.headers_mut();
         let before = headers.get(AGE).and_then(|v| v.to_str().ok()?.parse().ok());
         let age = age.as_secs().saturating_add(before.unwrap_or(0));
+        if Duration::from_secs(age) >= asked.age {
+            return None;
+        }
         headers.insert(AGE, age.into());
         headers.insert(STALE, HeaderValue::from_static("true"));
         metrics::counter!("counterfoil_gateway_stale_total").increment(1);
@@ -202,8 +212,11 @@ impl Stale {
     /// The service has given another answer.
     fn take_away(&self, asked: &Asked) {
         let mut shelf = self.shelf();
-        if shelf.get(&asked.target, Duration::MAX).is_some() {
-            // What was asked for earlier, and is still being copied, does not come back.
+        // A slow caller has asked before what is there was given.
+        if shelf
+            .since(&asked.target)
+            .is_some_and(|since| since <= asked.at)
+        {
             shelf.put(asked.target, Arc::new(None), OVERHEAD, asked.at);
         }
     }
@@ -214,6 +227,12 @@ impl Stale {
         let Some(lot) = share.lot(0).filter(|_| !large) else {
             return response;
         };
+        // So that an answer which comes before the copy is made can forbid it.
+        let mut shelf = self.shelf();
+        if shelf.since(&asked.target).is_none() {
+            shelf.put(asked.target, Arc::new(None), OVERHEAD, asked.at);
+        }
+        drop(shelf);
         let copy = Copying {
             stale: self.clone(),
             target: asked.target,
@@ -258,7 +277,7 @@ impl Copying {
 
     fn end(self) {
         let lines = self.headers.iter();
-        let lines: usize = lines.map(|(n, v)| n.as_str().len() + v.len() + 48).sum();
+        let lines = shelf::lines(lines.map(|(n, v)| (n.as_str().len(), v.len())));
         let size = OVERHEAD + lines + self.bytes.len();
         let former = Former {
             status: self.status,
@@ -324,5 +343,74 @@ impl http_body::Body for Copied {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::memory::Pot;
+
+    fn asked() -> Asked {
+        Asked {
+            target: [7; 32],
+            age: Duration::from_secs(60),
+            at: Instant::now(),
+        }
+    }
+
+    fn given(status: u16, lines: &[(HeaderName, &str)]) -> Response {
+        let mut response = Response::new(Body::from("page"));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        for (name, value) in lines {
+            response.headers_mut().append(name, value.parse().unwrap());
+        }
+        response
+    }
+
+    async fn read(response: Response) {
+        use http_body_util::BodyExt as _;
+        response.into_body().collect().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_forbidden_while_it_was_copied_does_not_come_back() {
+        let (stale, share) = (Stale::new(), Pot::new("stale", 1 << 20).share("shop"));
+        let tick = || tokio::time::advance(Duration::from_secs(1));
+        let early = asked();
+        let slow = stale.answer(&early, &share, given(200, &[]));
+        tick().await;
+        let gone = stale.answer(&asked(), &share, given(404, &[]));
+        assert_eq!(gone.status(), 404);
+        read(slow).await;
+        assert_eq!(
+            stale.answer(&asked(), &share, given(503, &[])).status(),
+            503
+        );
+
+        // And who was told long ago that there is nothing takes nothing away.
+        let late = asked();
+        tick().await;
+        read(stale.answer(&asked(), &share, given(200, &[]))).await;
+        stale.answer(&late, &share, given(404, &[]));
+        assert_eq!(
+            stale.answer(&asked(), &share, given(503, &[])).status(),
+            200
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn copies_of_copies_and_what_cannot_be_read_are_not_kept() {
+        let (stale, share) = (Stale::new(), Pot::new("stale", 1 << 20).share("shop"));
+        for lines in [
+            &[(STALE, "true")][..],
+            &[(CACHE_CONTROL, "x=\u{e9}")],
+            &[(AGE, "60")],
+        ] {
+            read(stale.answer(&asked(), &share, given(200, lines))).await;
+
+            let told = stale.answer(&asked(), &share, given(503, &[]));
+            assert_eq!(told.status(), 503, "{lines:?}");
+        }
     }
 }

@@ -231,7 +231,9 @@ impl Upstream {
         }
         let upstream = Arc::clone(self);
         tokio::spawn(async move {
-            if connection.ready().await.is_ok() {
+            // A service that has answered early may never read the rest of the request.
+            let ready = tokio::time::timeout(upstream.settings.timeout, connection.ready());
+            if matches!(ready.await, Ok(Ok(()))) {
                 upstream.lay_aside(connection);
             }
         });

@@ -82,6 +82,26 @@ fn rests(answer: &Answer) {
     );
 }
 
+/// It has its place until its end: another attempt could wait for just that place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_answer_that_is_too_long_to_be_kept_is_the_answer() {
+    let house = House::on_sqlite().await;
+    let (door, _) = opened(&house, false, |settings| {
+        settings.connections = 1;
+        settings.limits.bulkhead.limit = 1;
+        settings.connect_timeout = LONG;
+    })
+    .await;
+
+    for (size, calls) in [(1 << 10, 6), (1 << 20, 1)] {
+        let before = reads(&house).await;
+        let told = client::get(door.address, &format!("/status?is=500&size={size}")).await;
+
+        assert_eq!((told.status, told.body.len()), (500, size));
+        assert_eq!(reads(&house).await - before, calls, "{size}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_always_fails_is_asked_as_often_as_the_one_place_for_retries_says() {
     let house = House::on_sqlite().await;

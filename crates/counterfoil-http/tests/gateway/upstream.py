@@ -149,11 +149,12 @@ class Handler(BaseHTTPRequestHandler):
         if url.path == "/status":
             with LOCK:
                 STATE["statuses"] += 1
-            status = int(query["is"][0])
+            status, size = int(query["is"][0]), int(query.get("size", ["0"])[0])
             self.send_response(status)
             if status not in (204, 304):
-                self.send_header("content-length", "0")
+                self.send_header("content-length", str(size))
             self.end_headers()
+            self.wfile.write(b"x" * size)
             return None
         return self.echo(b"")
 
