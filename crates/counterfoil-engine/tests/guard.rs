@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use counterfoil_core::BoxError;
 use counterfoil_core::StoreError;
 use counterfoil_core::guard::{
-    Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
-    Rules, Snapshot, State, Verdict, Write,
+    Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Mark, Record, RecordFilter,
+    Records, Rules, Snapshot, State, Verdict, Write,
 };
 use counterfoil_core::store::Result;
 use counterfoil_engine::guard::reconcile::{Reconcile, Reconciler, Round};
@@ -58,14 +57,8 @@ impl Records for Slow {
         fence
     }
 
-    async fn change_if(
-        &self,
-        digest: &Digest,
-        fence: i64,
-        seen: Option<DateTime<Utc>>,
-        change: &Change,
-    ) -> Result<bool> {
-        self.records.change_if(digest, fence, seen, change).await
+    async fn change_if(&self, mark: &Mark, change: &Change) -> Result<bool> {
+        self.records.change_if(mark, change).await
     }
 
     async fn forget(&self, digest: &Digest) -> Result<bool> {

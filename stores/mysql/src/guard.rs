@@ -21,12 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 pub use counterfoil_core::guard::columns::GUARD_TABLE;
 use counterfoil_core::guard::columns::{self, attempts, renamed};
 use counterfoil_core::guard::{
-    Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
-    Snapshot, State, Write,
+    Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Mark, Record, RecordFilter,
+    Records, Snapshot, State, Write,
 };
 use counterfoil_core::hex::Hex;
 use counterfoil_core::span::micros;
@@ -259,13 +258,7 @@ impl Records for MysqlGuard {
         }
     }
 
-    async fn change_if(
-        &self,
-        digest: &Digest,
-        fence: i64,
-        seen: Option<DateTime<Utc>>,
-        change: &Change,
-    ) -> Result<bool> {
+    async fn change_if(&self, mark: &Mark, change: &Change) -> Result<bool> {
         let query = match change {
             Change::Heartbeat { lease } => statement(&self.sql.heartbeat).bind(micros(*lease)),
             Change::End {
@@ -287,9 +280,9 @@ impl Records for MysqlGuard {
             Change::Release => statement(&self.sql.release),
         };
         let query = query
-            .bind(digest.as_bytes())
-            .bind(fence)
-            .bind(seen.map(|at| at.timestamp_micros()));
+            .bind(mark.digest.as_bytes())
+            .bind(mark.fence)
+            .bind(mark.seen.map(|at| at.timestamp_micros()));
         let done = Session::write(&self.pool, query).await?;
         Ok(done.rows_affected() == 1)
     }

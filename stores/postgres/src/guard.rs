@@ -12,12 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 pub use counterfoil_core::guard::columns::GUARD_TABLE;
 use counterfoil_core::guard::columns::{self, attempts, check_table};
 use counterfoil_core::guard::{
-    Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
-    Snapshot, State, Write,
+    Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Mark, Record, RecordFilter,
+    Records, Snapshot, State, Write,
 };
 use counterfoil_core::span::micros;
 use counterfoil_core::store::{Result, StoreError};
@@ -345,13 +344,7 @@ impl Records for PostgresGuard {
         Ok(fence)
     }
 
-    async fn change_if(
-        &self,
-        digest: &Digest,
-        fence: i64,
-        seen: Option<DateTime<Utc>>,
-        change: &Change,
-    ) -> Result<bool> {
+    async fn change_if(&self, mark: &Mark, change: &Change) -> Result<bool> {
         let (statement, lease) = match change {
             Change::Heartbeat { lease } => (&self.sql.heartbeat, Some(*lease)),
             Change::End {
@@ -361,13 +354,13 @@ impl Records for PostgresGuard {
                 retry_in,
             } => {
                 let ending = together::Ending {
-                    digest: *digest,
-                    fence,
+                    digest: mark.digest,
+                    fence: mark.fence,
                     state: *state,
                     snapshot: snapshot.clone(),
                     keep: *keep,
                     retry_in: *retry_in,
-                    seen,
+                    seen: mark.seen,
                 };
                 return self.endings.ask(ending).await;
             }
@@ -375,13 +368,13 @@ impl Records for PostgresGuard {
             Change::Release => (&self.sql.release, None),
         };
         let query = sqlx::query(AssertSqlSafe(Arc::clone(statement)))
-            .bind(digest.as_bytes())
-            .bind(fence);
+            .bind(mark.digest.as_bytes())
+            .bind(mark.fence);
         let query = match lease {
             Some(lease) => query.bind(micros(lease)),
             None => query,
         }
-        .bind(seen);
+        .bind(mark.seen);
         let mut lent = self.handy.lend().await?;
         let done = query.execute(lent.connection()).await.map_err(classify)?;
         lent.keep();

@@ -14,12 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 pub use counterfoil_core::guard::columns::GUARD_TABLE;
 use counterfoil_core::guard::columns::{self, renamed};
 use counterfoil_core::guard::{
-    Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Record, RecordFilter, Records,
-    Snapshot, State, Write,
+    Change, Digest, Expect, Fingerprint, Found, GuardStats, Key, Mark, Record, RecordFilter,
+    Records, Snapshot, State, Write,
 };
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{Result, StoreError};
@@ -227,20 +226,14 @@ impl Records for SqliteGuard {
         fence.map_err(classify)
     }
 
-    async fn change_if(
-        &self,
-        digest: &Digest,
-        fence: i64,
-        seen: Option<DateTime<Utc>>,
-        change: &Change,
-    ) -> Result<bool> {
+    async fn change_if(&self, mark: &Mark, change: &Change) -> Result<bool> {
         let sql = match change {
             Change::Heartbeat { .. } => &self.sql.heartbeat,
             Change::End { .. } => &self.sql.end,
             Change::Doubt => &self.sql.doubt,
             Change::Release => &self.sql.release,
         };
-        let query = statement(sql).bind(digest.as_bytes()).bind(fence);
+        let query = statement(sql).bind(mark.digest.as_bytes()).bind(mark.fence);
         let query = match change {
             Change::Heartbeat { lease } => query.bind(millis(*lease)),
             Change::End {
@@ -260,7 +253,7 @@ impl Records for SqliteGuard {
             }
             Change::Doubt | Change::Release => query,
         };
-        let query = query.bind(seen.map(|at| at.timestamp_millis()));
+        let query = query.bind(mark.seen.map(|at| at.timestamp_millis()));
         let done = query.execute(&self.pool).await.map_err(classify)?;
         Ok(done.rows_affected() == 1)
     }

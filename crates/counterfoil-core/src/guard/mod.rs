@@ -37,5 +37,5 @@ pub use gate::{Gate, Gated};
 pub use key::{Digest, Key, KeyError};
 pub use once::{Consumed, Locks, Token, Tokens};
 pub use record::{Found, Record, Snapshot, State, Verdict};
-pub use records::{Change, Expect, GuardStats, RecordFilter, Records, Write};
+pub use records::{Change, Expect, GuardStats, Mark, RecordFilter, Records, Write};
 pub use rules::{Mode, Rules, RulesError};

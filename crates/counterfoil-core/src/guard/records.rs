@@ -49,6 +49,17 @@ pub struct Write {
     pub expect: Expect,
 }
 
+/// Which record is meant.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    /// Its key.
+    pub digest: Digest,
+    /// The number of its present claim.
+    pub fence: i64,
+    /// When it was last changed, if that matters.
+    pub seen: Option<DateTime<Utc>>,
+}
+
 /// What an owner, or whoever settles an uncertain record, does to it.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -134,27 +145,30 @@ pub trait Records: Send + Sync + 'static {
     /// than every earlier one of this key; `None` when something else was there.
     async fn put(&self, write: &Write) -> Result<Option<i64>>;
 
-    /// Changes the record with this fencing number, if it is processing or uncertain; and, where a
-    /// time is given, only if it was last changed then. Answers whether it was there.
-    async fn change_if(
-        &self,
-        digest: &Digest,
-        fence: i64,
-        seen: Option<DateTime<Utc>>,
-        change: &Change,
-    ) -> Result<bool>;
+    /// Changes this record, if it is processing or uncertain. Answers whether it was there.
+    async fn change_if(&self, mark: &Mark, change: &Change) -> Result<bool>;
 
     /// Changes a record as its owner.
     async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
-        self.change_if(digest, fence, None, change).await
+        let (digest, seen) = (*digest, None);
+        let mark = Mark {
+            digest,
+            fence,
+            seen,
+        };
+        self.change_if(&mark, change).await
     }
 
     /// Changes a record as somebody else, if nothing has happened to it since it was found: an owner
     /// that was believed dead may have come back.
     async fn settle(&self, found: &Found, change: &Change) -> Result<bool> {
-        let (record, seen) = (&found.record, Some(found.record.updated_at));
-        let digest = record.key.digest();
-        self.change_if(&digest, record.fence, seen, change).await
+        let record = &found.record;
+        let mark = Mark {
+            digest: record.key.digest(),
+            fence: record.fence,
+            seen: Some(record.updated_at),
+        };
+        self.change_if(&mark, change).await
     }
 
     /// Removes a record, whatever its state. Answers whether it was there.

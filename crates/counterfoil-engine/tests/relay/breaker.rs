@@ -9,7 +9,7 @@ use counterfoil_core::policy::breaker::{Forced, State};
 use counterfoil_core::policy::{Backoff, Ratio, budget};
 use counterfoil_core::store::Store;
 use counterfoil_core::{Code, Outcome};
-use counterfoil_engine::{EngineBuilder, QueueSpec, SettingsError, StartError};
+use counterfoil_engine::{Engine, EngineBuilder, QueueSpec, SettingsError, StartError};
 use counterfoil_testkit::memory::MemoryStore;
 
 use crate::support::*;
@@ -222,18 +222,22 @@ async fn retries_without_a_budget_wait_and_use_up_no_attempts() {
     assert_eq!(engine.registry().list()[0].retries_left, 0);
 }
 
-#[tokio::test]
-async fn a_destination_that_keeps_asking_for_a_pause_gets_it() {
+/// A destination that answers everything with this code, and asks for ten minutes.
+async fn asks_for_time(code: Code, messages: i64) -> (Engine, Arc<Script>) {
     let store = MemoryStore::new();
-    let script = Script::new(|_| Outcome::Retry {
-        code: Code::UPSTREAM_4XX,
-        error: "429".into(),
+    let script = Script::new(move |_| Outcome::Retry {
+        code: code.clone(),
+        error: "not now".into(),
         after: Some(Duration::from_secs(600)),
     });
-    let all: Vec<_> = (0..500).map(|a| message(a, 1)).collect();
+    let all: Vec<_> = (0..messages).map(|a| message(a, 1)).collect();
     enqueue(&store, &all).await;
+    (start(&store, spec(&script)).await, script)
+}
 
-    let engine = start(&store, spec(&script)).await;
+#[tokio::test]
+async fn a_destination_that_keeps_asking_for_a_pause_gets_it() {
+    let (engine, script) = asks_for_time(Code::UPSTREAM_4XX, 500).await;
     let destination = engine.registry().get(QUEUE).unwrap();
     eventually("it waits", || async {
         destination.wait() > Some(Duration::from_secs(20))
@@ -246,15 +250,7 @@ async fn a_destination_that_keeps_asking_for_a_pause_gets_it() {
 
 #[tokio::test]
 async fn a_destination_that_fails_and_asks_for_time_gets_it() {
-    let store = MemoryStore::new();
-    let script = Script::new(|_| Outcome::Retry {
-        code: Code::UPSTREAM_5XX,
-        error: "not now".into(),
-        after: Some(Duration::from_secs(600)),
-    });
-    let all: Vec<_> = (0..100).map(|a| message(a, 1)).collect();
-    enqueue(&store, &all).await;
-    let engine = start(&store, spec(&script)).await;
+    let (engine, _) = asks_for_time(Code::UPSTREAM_5XX, 100).await;
     let breaker = engine.registry().get(QUEUE).unwrap();
 
     eventually("the breaker opens", || async {

@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use counterfoil_core::guard::{
-    Change, Digest, Found, GuardStats, RecordFilter, Records, State, Write,
+    Change, Digest, Found, GuardStats, Mark, RecordFilter, Records, State, Write,
 };
 use counterfoil_core::store::Result;
 use tokio::time::Instant;
@@ -119,17 +118,11 @@ impl Records for ReplayCache {
         put
     }
 
-    async fn change_if(
-        &self,
-        digest: &Digest,
-        fence: i64,
-        seen: Option<DateTime<Utc>>,
-        change: &Change,
-    ) -> Result<bool> {
+    async fn change_if(&self, mark: &Mark, change: &Change) -> Result<bool> {
         if !matches!(change, Change::Heartbeat { .. }) {
-            self.remove(digest);
+            self.remove(&mark.digest);
         }
-        self.records.change_if(digest, fence, seen, change).await
+        self.records.change_if(mark, change).await
     }
 
     async fn forget(&self, digest: &Digest) -> Result<bool> {

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use counterfoil_core::StoreError;
 use counterfoil_core::guard::{
-    Change, Digest, Found, GuardStats, Key, RecordFilter, Records, Write,
+    Change, Digest, Found, GuardStats, Key, Mark, RecordFilter, Records, Write,
 };
 use counterfoil_core::store::Result;
 use counterfoil_http::gateway::{
@@ -58,18 +57,12 @@ impl Records for Cut {
         self.records.put(write).await
     }
 
-    async fn change_if(
-        &self,
-        digest: &Digest,
-        fence: i64,
-        seen: Option<DateTime<Utc>>,
-        change: &Change,
-    ) -> Result<bool> {
+    async fn change_if(&self, mark: &Mark, change: &Change) -> Result<bool> {
         self.check()?;
         if self.cut_at_the_end.load(Ordering::SeqCst) {
             return Err(StoreError::Unreachable("cut off".into()));
         }
-        self.records.change_if(digest, fence, seen, change).await
+        self.records.change_if(mark, change).await
     }
 
     async fn forget(&self, digest: &Digest) -> Result<bool> {

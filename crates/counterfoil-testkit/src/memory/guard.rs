@@ -28,8 +28,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use counterfoil_core::guard::{
-    Change, Consumed, Digest, Expect, Found, GuardStats, Locks, Record, RecordFilter, Records,
-    State, Token, Tokens, Write,
+    Change, Consumed, Digest, Expect, Found, GuardStats, Locks, Mark, Record, RecordFilter,
+    Records, State, Token, Tokens, Write,
 };
 use counterfoil_core::message::check_name;
 use counterfoil_core::store::Result;
@@ -145,20 +145,14 @@ impl Records for MemoryGuard {
         Ok(Some(fence))
     }
 
-    async fn change_if(
-        &self,
-        digest: &Digest,
-        fence: i64,
-        seen: Option<DateTime<Utc>>,
-        change: &Change,
-    ) -> Result<bool> {
+    async fn change_if(&self, mark: &Mark, change: &Change) -> Result<bool> {
         let now = self.clock.now();
         let mut kept = self.lock();
         let Some(record) = kept
             .records
-            .get_mut(digest)
-            .filter(|record| record.fence == fence && !record.state.is_over())
-            .filter(|record| seen.is_none_or(|at| at == record.updated_at))
+            .get_mut(&mark.digest)
+            .filter(|record| record.fence == mark.fence && !record.state.is_over())
+            .filter(|record| mark.seen.is_none_or(|at| at == record.updated_at))
         else {
             return Ok(false);
         };
@@ -184,7 +178,7 @@ impl Records for MemoryGuard {
                 record.lease_until = None;
             }
             Change::Release => {
-                kept.records.remove(digest);
+                kept.records.remove(&mark.digest);
                 return Ok(true);
             }
         }
