@@ -322,6 +322,10 @@ impl RouteReader<'_, '_> {
         // Without an upstream that was said already.
         let kind = section.business_type.clone().or(section.upstream.clone())?;
         let methods = self.methods("guarded-methods", &section.guarded_methods)?;
+        // Said already, with its line.
+        if methods.is_empty() {
+            return None;
+        }
         for (key, size) in [
             ("max-body", section.max_body),
             ("max-answer", section.max_answer),
