@@ -150,11 +150,10 @@ pub trait Records: Send + Sync + 'static {
 
     /// Changes a record as its owner.
     async fn change(&self, digest: &Digest, fence: i64, change: &Change) -> Result<bool> {
-        let (digest, seen) = (*digest, None);
         let mark = Mark {
-            digest,
+            digest: *digest,
             fence,
-            seen,
+            seen: None,
         };
         self.change_if(&mark, change).await
     }

@@ -281,3 +281,33 @@ pub async fn purge(records: &dyn Records) -> Result<u64> {
         tokio::task::yield_now().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    /// Two tables, and one that nobody looks after any more.
+    #[test]
+    fn the_figure_is_the_sum_over_all_who_look() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let shown = || {
+            let text = recorder.handle().render();
+            let line = text
+                .lines()
+                .find(|l| l.starts_with("counterfoil_guard_stuck "));
+            line.map(str::to_owned).unwrap_or_default()
+        };
+        metrics::with_local_recorder(&recorder, || {
+            let (one, other) = (Stuck::default(), Stuck::default());
+            one.tell(3);
+            other.tell(2);
+            assert_eq!(shown(), "counterfoil_guard_stuck 5");
+            one.tell(1);
+            assert_eq!(shown(), "counterfoil_guard_stuck 3");
+            drop(other);
+            assert_eq!(shown(), "counterfoil_guard_stuck 1");
+        });
+    }
+}

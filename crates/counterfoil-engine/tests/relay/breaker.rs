@@ -149,21 +149,26 @@ async fn a_handlers_own_failures_do_not_open_its_breaker() {
     assert_eq!(engine.registry().list()[0].breaker, State::Closed);
 }
 
+/// Another queue shows by its messages that the relay is awake and has looked.
+async fn start_two(store: &MemoryStore, script: &Arc<Script>, other: &Arc<Script>) -> Engine {
+    EngineBuilder::new(Arc::new(store.clone()))
+        .settings(settings())
+        .queue(spec(script))
+        .queue(QueueSpec {
+            name: "other".into(),
+            ..spec(other)
+        })
+        .start()
+        .await
+        .unwrap()
+}
+
 #[tokio::test]
 async fn an_operator_holds_a_destination_back_and_lets_it_go_on() {
     let store = MemoryStore::new();
     let script = Script::new(|_| Outcome::Stored);
     let other = Script::new(|_| Outcome::Stored);
-    let engine = EngineBuilder::new(Arc::new(store.clone()))
-        .settings(settings())
-        .queue(spec(&script))
-        .queue(QueueSpec {
-            name: "other".into(),
-            ..spec(&other)
-        })
-        .start()
-        .await
-        .unwrap();
+    let engine = start_two(&store, &script, &other).await;
     let destination = engine.registry().get(QUEUE).unwrap();
 
     destination.force(Some(Forced::Open), "anna");
@@ -274,16 +279,7 @@ async fn nothing_is_sent_while_others_have_all_places_of_the_destination() {
         Outcome::Stored
     });
     let other = Script::new(|_| Outcome::Stored);
-    let engine = EngineBuilder::new(Arc::new(store.clone()))
-        .settings(settings())
-        .queue(spec(&script))
-        .queue(QueueSpec {
-            name: "other".into(),
-            ..spec(&other)
-        })
-        .start()
-        .await
-        .unwrap();
+    let engine = start_two(&store, &script, &other).await;
     let dependency = engine.registry().get(QUEUE).unwrap();
     let mut places = Vec::new();
     while dependency.has_room() {
