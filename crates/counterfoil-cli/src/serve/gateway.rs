@@ -5,6 +5,7 @@
 //! with a mistake is refused with the reason in the log, and the former routes stay; requests under
 //! way are not disturbed either way. What else stands in the file holds from the next start on.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -105,7 +106,9 @@ impl Bound {
             Some(gate) => Gateway::gated(records, Arc::clone(gate)),
             None => Gateway::new(records),
         };
+        let listen = settings.listen;
         let tending = apply(&gateway, settings, &self.wrap);
+        let source = source.map(|source| (source, listen));
         let watching = watch(gateway.clone(), self.wrap, source, hangups()?, tending);
         let watching = tokio::spawn(watching);
         let serving = tokio::spawn(serve(self.listener, gateway, stop, goodbye));
@@ -121,22 +124,13 @@ impl Running {
     }
 }
 
-/// Where other machines can reach the gateway, those who share a scope may be strangers, and so may
-/// those who say who the caller is.
+/// Where other machines can reach the gateway, those who share a scope may be strangers.
 fn warn_about_callers(settings: &config::Gateway) {
-    let first = |fits: fn(&CallerRule) -> bool| {
-        let fits = |route: &&Route| route.guard.as_ref().is_some_and(|g| fits(&g.caller));
-        settings.routes.iter().find(fits)
+    let shared = |route: &&Route| {
+        let guard = route.guard.as_ref();
+        guard.is_some_and(|guard| guard.caller == CallerRule::One)
     };
-    let named = first(|caller| matches!(caller, CallerRule::Header(_)));
-    if let Some(route) = named.filter(|_| settings.trust.is_empty()) {
-        tracing::warn!(
-            path = %route.path,
-            "other machines can reach the gateway, and each of them may say who its caller is: \
-             name those that may in `trusted-proxies`; see `caller`"
-        );
-    }
-    if let Some(route) = first(|caller| *caller == CallerRule::One) {
+    if let Some(route) = settings.routes.iter().find(shared) {
         tracing::warn!(
             path = %route.path,
             "other machines can reach the gateway, and its callers share one scope: whoever \
@@ -182,12 +176,12 @@ impl Drop for Tending {
 async fn watch(
     gateway: Gateway,
     wrap: Wrap,
-    source: Option<Source>,
+    source: Option<(Source, SocketAddr)>,
     mut hangups: Hangups,
     tending: JoinHandle<()>,
 ) {
     let mut tending = Tending(tending);
-    let Some(source) = source else {
+    let Some((source, listen)) = source else {
         return std::future::pending::<()>().await;
     };
     let mut seen = stamp(&source.path);
@@ -202,7 +196,7 @@ async fn watch(
             continue;
         }
         seen = now;
-        let read = read(&source);
+        let read = read(&source, listen);
         let result = if matches!(read, Ok(Some(_))) {
             "applied"
         } else {
@@ -236,9 +230,20 @@ fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
     Some((data.modified().ok()?, data.len()))
 }
 
-fn read(source: &Source) -> std::result::Result<Option<config::Gateway>, Vec<String>> {
+/// What the file says, if it can hold where the gateway listens: another `listen` in the file holds
+/// from the next start on.
+fn read(
+    source: &Source,
+    listen: SocketAddr,
+) -> std::result::Result<Option<config::Gateway>, Vec<String>> {
     match Loaded::check(Some(&source.path), source.listen.clone()) {
-        Ok((_, settings)) => Ok(settings.gateway),
+        Ok((_, settings)) => {
+            let checked = settings.gateway.as_ref();
+            checked
+                .map_or(Ok(()), |gateway| gateway.check_callers(listen))
+                .map_err(|why| vec![why])?;
+            Ok(settings.gateway)
+        }
         Err(Failure::Config(problems)) => Err(problems),
         Err(Failure::Failed(why)) => Err(vec![why]),
         Err(other) => Err(vec![format!("{other:?}")]),

@@ -26,7 +26,13 @@ pub fn configure_at(home: &Home, address: &str, more: &str) {
 
 pub fn order(door: &str, key: &str, what: &str) -> Answer {
     let key = format!("idempotency-key: {key}");
-    let headers = ["x-caller: alice", "content-type: application/json", &*key];
+    // One host, whatever port the gateway has found free this time.
+    let headers = [
+        "host: shop.example",
+        "x-caller: alice",
+        "content-type: application/json",
+        &*key,
+    ];
     let body = format!("{{\"do\":\"{what}\"}}");
     ask(door, "POST", "/orders", &headers, body.as_bytes())
 }
@@ -152,7 +158,7 @@ fn the_state_of_a_request_can_be_asked_for() {
 
     assert_eq!(accepted.status, 202);
     let state = |path: &str| served.get(path).json()["state"].clone();
-    let path = "/v1/requests/orders/private?caller=alice";
+    let path = "/v1/requests/orders/private?caller=shop.example/alice";
     assert_eq!(state(path), "uncertain");
     assert_eq!(served.get("/v1/requests/orders/private").status, 404);
     look_into(&home, &served);

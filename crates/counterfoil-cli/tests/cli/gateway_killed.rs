@@ -106,7 +106,7 @@ fn is_replayed(home: &Home, upstream: &Upstream, key: &str, what: &str) -> Answe
 }
 
 fn processing(served: &Served, key: &str) {
-    let path = format!("/v1/requests/shop/{key}?caller=alice");
+    let path = format!("/v1/requests/shop/{key}?caller=shop.example/alice");
     until("the claim", || {
         let told = served.get(&path);
         (told.status == 200 && told.json()["state"] == "processing").then_some(())
@@ -210,13 +210,13 @@ fn gateway_case_22_killed_before_the_caller_has_the_answer_it_is_replayed(home: 
     let mut caller = TcpStream::connect(door(&served)).unwrap();
     let body = "{\"do\":\"big\"}";
     let head = format!(
-        "POST /orders HTTP/1.1\r\nhost: a\r\nx-caller: alice\r\nidempotency-key: k\r\n\
+        "POST /orders HTTP/1.1\r\nhost: shop.example\r\nx-caller: alice\r\nidempotency-key: k\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     caller.write_all(head.as_bytes()).unwrap();
     until("the record", || {
-        let told = served.get("/v1/requests/shop/k?caller=alice");
+        let told = served.get("/v1/requests/shop/k?caller=shop.example/alice");
         (told.status == 200 && told.json()["state"] == "succeeded").then_some(())
     });
 

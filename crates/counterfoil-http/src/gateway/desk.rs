@@ -130,13 +130,14 @@ impl Entry {
             Some(wrap) => wrap(&route, forward),
             None => forward,
         };
-        let probe = route.guard.as_ref().and_then(|guard| guard.probe.as_ref());
-        let prober = probe.map(|probe| {
-            Arc::new(Prober {
-                probe: probe.clone(),
+        let prober = route.guard.as_ref().and_then(|guard| {
+            Some(Arc::new(Prober {
+                probe: guard.probe.clone()?,
+                per_host: guard.per_host,
+                preserve_host: route.preserve_host,
                 upstream: Arc::clone(&route.upstream),
                 step: step.clone(),
-            })
+            }))
         });
         let answered = Answered(step);
         let protected = route.telling();
@@ -203,9 +204,12 @@ fn leave(lot: &Arc<Lot>) -> Leave {
 }
 
 fn guarded(guard: &Guarded, warden: Warden, answered: Answered) -> Service {
-    let caller = guard.caller.clone();
     let warden = warden.rules(guard.rules.clone());
-    let layer = LeasedLayer::new(warden, guard.policy.clone(), move |parts| caller.of(parts));
+    let whose = guard.clone();
+    let layer = LeasedLayer::new(warden, guard.policy.clone(), move |parts| {
+        let origin = parts.extensions.get::<Origin>()?;
+        whose.scope(parts, &origin.authority)
+    });
     let service = layer.layer(answered);
     match guard.degraded {
         None => Service::new(service),
@@ -376,8 +380,9 @@ impl Gateway {
         if !table.may_say_who(peer) {
             guard.caller.unsay(&mut parts.headers);
         }
-        let caller = guard.caller.of(parts).ok_or_else(Problem::caller_unknown)?;
-        let key = Key::new(caller, kind, key).map_err(|_| Problem::request_unknown())?;
+        let scope = guard.scope(parts, &target.authority);
+        let scope = scope.ok_or_else(Problem::caller_unknown)?;
+        let key = Key::new(scope, kind, key).map_err(|_| Problem::request_unknown())?;
         Ok(status::status(&**self.records(), &key).await)
     }
 }

@@ -4,9 +4,11 @@
 //! A probe reads and changes nothing. 2xx: it happened. 404: it did not. Everything else, and no
 //! answer at all: nobody knows yet, and nothing is changed.
 //!
-//! It carries what is configured and nothing of the request that it asks about: the caller's host
-//! and credentials are not kept. To a service it is a stranger unless it is told otherwise, and a
-//! 404 that is meant for strangers would let a request run twice.
+//! It carries what is configured and nothing of the request that it asks about but its host, where
+//! the service sees that: the caller's credentials are not kept. To a service it is a stranger unless
+//! it is told otherwise, and a 404 that is meant for strangers would let a request run twice.
+//!
+//! A key that would lead the path of the probe elsewhere (`..`) is not asked about.
 //!
 //! It takes the way of all calls to its service: while the breaker is open, or an operator holds it
 //! open, nothing is asked, and nobody knows yet.
@@ -25,9 +27,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
 
 use super::forward::{AsItIs, ForwardError, Step, count};
-use super::headers;
+use super::route::host_and_caller;
 use super::status::encoded;
 use super::upstream::Upstream;
+use super::{headers, target};
 use crate::guard::answer::kept_headers;
 
 /// A question to a service: `GET /orders?ref={key}`.
@@ -36,7 +39,7 @@ use crate::guard::answer::kept_headers;
 ///
 /// | setting | default | what it is |
 /// |---|---|---|
-/// | [`host`](Probe::host) | the address of the service | the host that it asks for |
+/// | [`host`](Probe::host) | that of the request, or the address of the service where that does not see it | the host that it asks for |
 /// | [`header`](Probe::header) | `User-Agent: counterfoil-probe` | what else it carries |
 /// | [`keep_answer`](Probe::keep_answer) | not kept | whether its answer is that of the request |
 ///
@@ -53,7 +56,7 @@ use crate::guard::answer::kept_headers;
 pub struct Probe {
     method: Method,
     target: String,
-    /// The host that it asks for; absent: the address of the service.
+    /// The host that it asks for; absent: that of the request, or the address of the service.
     host: Option<HeaderValue>,
     /// What else it carries. The values are not shown.
     headers: HeaderMap,
@@ -178,15 +181,21 @@ impl Probe {
         Ok(self)
     }
 
-    fn question(&self, record: &Record, upstream: &Upstream) -> Result<Request, BoxError> {
+    /// The question about a request of this caller, asked for a host unless the probe names one.
+    fn question(&self, key: &str, caller: &str, host: HeaderValue) -> Result<Request, BoxError> {
         let target = self
             .target
-            .replace("{caller}", &encoded(record.key.scope()))
-            .replace("{key}", &encoded(record.key.key()));
+            .replace("{caller}", &encoded(caller))
+            .replace("{key}", &encoded(key));
+        let path = target.split('?').next().unwrap_or_default();
+        // A service that walks up would be asked about something else, and its 404 would free the key.
+        if target::canonical(path).is_none() {
+            return Err("the key or the caller would make the probe's path walk up".into());
+        }
         let mut request = http::Request::builder()
             .method(&self.method)
             .uri(target)
-            .header(HOST, self.host.as_ref().unwrap_or(upstream.authority()))
+            .header(HOST, self.host.as_ref().unwrap_or(&host))
             .header(USER_AGENT, "counterfoil-probe")
             .body(Body::empty())?;
         request.headers_mut().extend(self.headers.clone());
@@ -198,15 +207,30 @@ impl Probe {
 /// Settles uncertain requests by a probe.
 pub(super) struct Prober {
     pub(super) probe: Probe,
+    /// Whether scopes begin with the host.
+    pub(super) per_host: bool,
+    /// Whether the service sees the host that callers write.
+    pub(super) preserve_host: bool,
     pub(super) upstream: Arc<Upstream>,
     /// The calls of the route, with all that is wrapped around them.
     pub(super) step: Step,
 }
 
+impl Prober {
+    fn question(&self, record: &Record) -> Result<Request, BoxError> {
+        let (host, caller) = host_and_caller(record.key.scope(), self.per_host);
+        let host = match host.filter(|_| self.preserve_host) {
+            Some(host) => HeaderValue::from_str(host)?,
+            None => self.upstream.authority().clone(),
+        };
+        self.probe.question(record.key.key(), caller, host)
+    }
+}
+
 #[async_trait]
 impl Reconciler for Prober {
     async fn did_it_happen(&self, record: &Record) -> Result<Verdict, BoxError> {
-        let question = self.probe.question(record, &self.upstream)?;
+        let question = self.question(record)?;
         let response = match self.step.run(question).await {
             Ok(response) => response,
             Err(error) => {
@@ -338,6 +362,24 @@ mod tests {
         assert!(!shown.contains("s3cret"), "{shown}");
         let twice = ProbeError::Twice(http::header::AUTHORIZATION);
         assert_eq!(signed.header("authorization", "other"), Err(twice));
+    }
+
+    #[test]
+    fn a_probe_does_not_walk_up() {
+        let ask = |probe: &str, key: &str, caller: &str| {
+            let probe = Probe::parse(probe).unwrap();
+            let host = HeaderValue::from_static("shop");
+            probe
+                .question(key, caller, host)
+                .map(|q| q.uri().to_string())
+        };
+        for key in [".", "..", "a/../b", "../x", "a\\..\\b", "..;x"] {
+            assert!(ask("GET /orders/{key}", key, "").is_err(), "{key}");
+            assert!(ask("GET /{caller}/{key}", "k", key).is_err(), "{key}");
+            assert!(ask("GET /orders?ref={key}", key, "").is_ok(), "{key}");
+        }
+        let fine = ask("GET /orders/{key}", "a/b..c", "").unwrap();
+        assert_eq!(fine, "/orders/a%2Fb..c");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use counterfoil_core::guard::Rules;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::probe::Probe;
 use super::target;
@@ -158,8 +158,30 @@ pub struct Guarded {
     pub caller: CallerRule,
     /// How uncertain requests are settled.
     pub probe: Option<Probe>,
+    /// Whether each host has keys of its own. Not where one service has several names, and a caller
+    /// may repeat a request under another one.
+    pub per_host: bool,
     /// Whether callers whose request is uncertain are told "accepted, ask later": after this time.
     pub degraded: Option<Duration>,
+}
+
+impl Guarded {
+    /// Whose keys are those of a request to this host: `host/caller`. A host has no slash.
+    pub(super) fn scope(&self, parts: &Parts, authority: &HeaderValue) -> Option<String> {
+        let caller = self.caller.of(parts)?;
+        Some(match self.per_host {
+            true => format!("{}/{caller}", target::site(authority)),
+            false => caller,
+        })
+    }
+}
+
+/// The host, where each has keys of its own, and the caller of a scope.
+pub(super) fn host_and_caller(scope: &str, per_host: bool) -> (Option<&str>, &str) {
+    match scope.split_once('/').filter(|_| per_host) {
+        Some((host, caller)) => (Some(host), caller),
+        None => (None, scope),
+    }
 }
 
 /// Which requests go where.

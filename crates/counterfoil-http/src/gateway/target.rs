@@ -16,7 +16,7 @@ use crate::Problem;
 pub(super) struct Target {
     /// The host with its port, as the caller wrote it.
     pub(super) authority: HeaderValue,
-    /// The host without the port, in lower case.
+    /// The host without the port and the dot that ends it, in lower case.
     pub(super) host: String,
     /// The path to be matched.
     pub(super) path: String,
@@ -25,11 +25,7 @@ pub(super) struct Target {
 /// Reads host and path.
 pub(super) fn read(parts: &Parts) -> Result<Target, Problem> {
     let authority = authority(parts)?;
-    let text = authority.to_str().unwrap_or_default();
-    let host = match text.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
-        _ => text,
-    };
+    let (host, _) = split(&authority);
     let odd = |b: u8| !b.is_ascii_graphic() || b"/\\?#@,\"<>".contains(&b);
     if host.is_empty() || host.bytes().any(odd) {
         return Err(Problem::bad_request("The host cannot be understood."));
@@ -42,6 +38,30 @@ pub(super) fn read(parts: &Parts) -> Result<Target, Problem> {
         authority,
         path,
     })
+}
+
+/// The host without the dot that ends it, and the port.
+fn split(authority: &HeaderValue) -> (&str, Option<&str>) {
+    let text = authority.to_str().unwrap_or_default();
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => (host, Some(port)),
+        _ => (text, None),
+    };
+    (host.strip_suffix('.').unwrap_or(host), port)
+}
+
+/// Host and port in one spelling: lower case, without the dot that ends a name, and without the port
+/// that HTTP or HTTPS has anyway. Which of the two the caller spoke is known to a proxy before us
+/// only.
+pub(super) fn site(authority: &HeaderValue) -> String {
+    let (host, port) = split(authority);
+    let mut site = host.to_ascii_lowercase();
+    let port = port.map(|port| port.trim_start_matches('0'));
+    if let Some(port) = port.filter(|port| !matches!(*port, "" | "80" | "443")) {
+        site.push(':');
+        site.push_str(port);
+    }
+    site
 }
 
 fn authority(parts: &Parts) -> Result<HeaderValue, Problem> {
@@ -179,6 +199,10 @@ mod tests {
             ask("/", &["Shop.example:80"]).as_deref(),
             Some("shop.example")
         );
+        assert_eq!(
+            ask("/", &["shop.example."]).as_deref(),
+            Some("shop.example")
+        );
         assert_eq!(ask("/", &["[::1]:80"]).as_deref(), Some("[::1]"));
         assert_eq!(ask("http://real/", &["other"]).as_deref(), Some("real"));
         assert_eq!(ask("/", &[]), None);
@@ -186,5 +210,23 @@ mod tests {
         assert_eq!(ask("/", &[""]), None);
         assert_eq!(ask("/", &["a b"]), None);
         assert_eq!(ask("/", &["a/b"]), None);
+        assert_eq!(ask("/", &["."]), None);
+    }
+
+    #[test]
+    fn one_host_has_one_spelling() {
+        for (written, expected) in [
+            ("shop.example", "shop.example"),
+            ("Shop.EXAMPLE.", "shop.example"),
+            ("shop.example:80", "shop.example"),
+            ("shop.example.:443", "shop.example"),
+            ("shop.example:", "shop.example"),
+            ("shop.example:08080", "shop.example:8080"),
+            ("[FE80::1]:80", "[fe80::1]"),
+            ("[::1]", "[::1]"),
+        ] {
+            let authority = HeaderValue::from_static(written);
+            assert_eq!(site(&authority), expected, "{written}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The cases of the guard, at the gateway.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -77,6 +78,67 @@ pub(crate) async fn gateway_case_10_callers_do_not_share_keys(house: House) {
     }
     assert_eq!(from(&["bob"]).await.body, bob.body);
     assert_eq!(house.upstream.calls().await, 2);
+}
+
+pub(crate) async fn hosts_do_not_share_keys(house: House) {
+    let door = house.door().await;
+    let to = |door: SocketAddr, host: &'static str| {
+        let mut request = order("k", "");
+        request.headers_mut().insert("host", host.parse().unwrap());
+        client::send(door, request)
+    };
+
+    let shop = to(door.address, "shop.example").await;
+    let bank = to(door.address, "bank.example").await;
+    let other_port = to(door.address, "shop.example:8080").await;
+
+    for fresh in [&shop, &bank, &other_port] {
+        assert_eq!((fresh.status, fresh.replayed()), (201, false));
+    }
+    for spelling in [
+        "Shop.Example",
+        "shop.example.",
+        "shop.example:80",
+        "SHOP.example.:443",
+    ] {
+        let again = to(door.address, spelling).await;
+        assert_eq!(
+            (again.replayed(), &again.body),
+            (true, &shop.body),
+            "{spelling}"
+        );
+    }
+    assert_eq!(to(door.address, "bank.example").await.body, bank.body);
+    assert_eq!(house.upstream.calls().await, 3);
+
+    // One service under several names, where its gateway is told so.
+    let one = Guarded {
+        policy: policy().business_type("one").unwrap(),
+        per_host: false,
+        ..guarded()
+    };
+    let one = house.door_with(house.route(quick(), Some(one))).await;
+    let first = to(one.address, "shop.example").await;
+    let again = to(one.address, "bank.example").await;
+    assert_eq!((again.replayed(), again.body), (true, first.body));
+}
+
+pub(crate) async fn a_probe_asks_the_host_of_the_request(house: House) {
+    let guard = Guarded {
+        probe: Some(
+            Probe::parse("GET /orders?ref={key}")
+                .unwrap()
+                .header("Authorization", "Bearer probe")
+                .unwrap(),
+        ),
+        ..guarded()
+    };
+    let door = house.door_with(house.route(quick(), Some(guard))).await;
+    door.order("private", "vanish-after").await;
+
+    probed(&door, (1, 0)).await;
+
+    assert_eq!(house.state_of("private").await, Some(State::Succeeded));
 }
 
 pub(crate) async fn gateway_case_13_an_upload_that_breaks_off_claims_nothing(house: House) {

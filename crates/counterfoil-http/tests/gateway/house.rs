@@ -60,6 +60,7 @@ pub(crate) fn guarded() -> Guarded {
         },
         caller: CallerRule::Header("x-caller".parse().unwrap()),
         probe: Some(Probe::parse("GET /orders?ref={key}").unwrap()),
+        per_host: true,
         degraded: None,
     }
 }
@@ -160,7 +161,7 @@ impl House {
     }
 
     pub(crate) async fn state_of(&self, key: &str) -> Option<State> {
-        let key = Key::new("alice", "orders", key).unwrap();
+        let key = Key::new("shop.example/alice", "orders", key).unwrap();
         let found = self.records.look(&key.digest()).await.unwrap();
         found.map(|found| found.state())
     }

@@ -168,7 +168,9 @@ pub(crate) async fn gateway_case_27_copies_answer_without_the_database_and_may_b
     }
     assert_eq!(house.upstream.calls().await, 2);
 
-    let digest = Key::new("alice", "orders", "k").unwrap().digest();
+    let digest = Key::new("shop.example/alice", "orders", "k")
+        .unwrap()
+        .digest();
     assert!(copies.forget(&digest).await.unwrap());
     let rerun = door.order("k", "").await;
     assert_eq!((rerun.status, rerun.replayed()), (201, false));

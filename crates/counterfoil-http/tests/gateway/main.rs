@@ -58,6 +58,8 @@ cases! {
     cases::gateway_case_03_a_fresh_key_runs_once_and_carries_its_numbers,
     cases::gateway_case_07_another_payload_is_refused_while_the_first_is_under_way,
     cases::gateway_case_10_callers_do_not_share_keys,
+    cases::hosts_do_not_share_keys,
+    cases::a_probe_asks_the_host_of_the_request,
     cases::gateway_case_13_an_upload_that_breaks_off_claims_nothing,
     cases::gateway_case_14_the_service_is_heard_out_when_the_caller_goes_away,
     cases::gateway_case_15_an_answer_that_is_too_large_is_given_once,

@@ -144,6 +144,8 @@ pub(crate) struct GatewayRoute {
     pub(crate) guard: bool,
     /// Whose requests are whose.
     pub(crate) caller: Option<String>,
+    /// Whether each host has keys of its own.
+    pub(crate) key_per_host: bool,
     /// The kind of business; absent: the name of the upstream.
     pub(crate) business_type: Option<String>,
     /// Whether a request without a key is refused.
@@ -190,7 +192,7 @@ pub(crate) struct GatewayRoute {
     pub(crate) probe_after: Span,
     /// Whether the answer of the probe is the answer of the request.
     pub(crate) probe_answer: bool,
-    /// The host that the probe asks for; absent: the upstream's address.
+    /// The host that the probe asks for; absent: that of the request.
     pub(crate) probe_host: Option<String>,
     /// What else the probe carries.
     pub(crate) probe_headers: BTreeMap<String, Pointed>,
@@ -211,6 +213,7 @@ impl Default for GatewayRoute {
             preserve_host: true,
             guard: true,
             caller: None,
+            key_per_host: true,
             business_type: None,
             key: KeyRule::Optional,
             key_header: "idempotency-key".into(),

@@ -72,13 +72,37 @@ pub(super) fn gateway(file: &File, judge: &mut Judge<'_>) -> Option<Gateway> {
     let gate = gate::gate(section, judge);
     let routes = routes(file, &upstreams, judge);
     let age = section.replay_cache_age.0;
-    Some(Gateway {
+    let gateway = Gateway {
         listen: listen?,
         routes,
         trust: trust.ok()?,
         cache: section.replay_cache.map(|size| (size.0, age)),
         gate,
-    })
+    };
+    if let Err(text) = gateway.check_callers(gateway.listen) {
+        judge.refuse("gateway.listen", text);
+    }
+    Some(gateway)
+}
+
+impl Gateway {
+    /// Refuses that everybody who reaches this address may say who the caller is, and so get the
+    /// answers of others.
+    pub(crate) fn check_callers(&self, listen: SocketAddr) -> Result<(), String> {
+        let named = |route: &&Route| {
+            let guard = route.guard.as_ref();
+            guard.is_some_and(|guard| matches!(guard.caller, CallerRule::Header(_)))
+        };
+        match self.routes.iter().find(named) {
+            Some(route) if !listen.ip().is_loopback() && self.trust.is_empty() => Err(format!(
+                "{listen} can be reached from other machines, and each of them could say who its \
+                 caller is on the route to {}: name those that may in `trusted-proxies`, or listen \
+                 on 127.0.0.1",
+                route.path
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn refuse(judge: &mut Judge<'_>, path: &str, key: &str, section: &str, error: impl Display) {
@@ -165,7 +189,7 @@ fn routes(
             ) {
                 let text = format!(
                     "this route and an earlier one{place} have the same business type and differ \
-                     in `caller`, `probe`, `mode` or times: give one of them another \
+                     in `caller`, `key-per-host`, `probe`, `mode` or times: give one of them another \
                      `business-type`"
                 );
                 judge.refuse(&format!("gateway.route.{i}"), text);
@@ -183,6 +207,7 @@ fn disagree(a: &GatewayRoute, b: &GatewayRoute, left: &Route, right: &Route) -> 
     };
     kind(a) == kind(b)
         && (one.caller != two.caller
+            || one.per_host != two.per_host
             || one.probe != two.probe
             || one.rules != two.rules
             || (one.probe.is_some() && left.upstream.name() != right.upstream.name()))
@@ -294,6 +319,7 @@ impl RouteReader<'_, '_> {
             policy: policy?,
             rules: rules?,
             probe: probe?,
+            per_host: self.section.key_per_host,
             degraded: (self.section.degraded == Degraded::Accepted).then_some(ASK_LATER),
         })
     }
