@@ -34,15 +34,15 @@ CREATE TABLE IF NOT EXISTS counterfoil_outbox (
     lane BINARY(16) GENERATED ALWAYS AS (
         CASE WHEN OCTET_LENGTH(aggregate_id) <= 255
               AND OCTET_LENGTH(COALESCE(aggregate_type, _utf8mb4'')) <= 255
-             THEN UNHEX(CONVERT(MD5(CONCAT(
+             THEN UNHEX(LEFT(CONVERT(SHA2(CONCAT(
                       CAST(COALESCE(aggregate_type, _utf8mb4'') AS BINARY), 0x1f,
-                      CAST(aggregate_id AS BINARY))) USING ascii))
+                      CAST(aggregate_id AS BINARY)), 256) USING ascii), 32))
         END) STORED,
     -- A number below 32, the same for all rows of a lane.
     shard SMALLINT GENERATED ALWAYS AS (
-        ASCII(UNHEX(CONVERT(MD5(CONCAT(
+        ASCII(UNHEX(LEFT(CONVERT(SHA2(CONCAT(
             LEFT(CAST(COALESCE(aggregate_type, _utf8mb4'') AS BINARY), 255), 0x1f,
-            LEFT(CAST(COALESCE(aggregate_id, id, _utf8mb4'') AS BINARY), 255))) USING ascii))) & 31) STORED,
+            LEFT(CAST(COALESCE(aggregate_id, id, _utf8mb4'') AS BINARY), 255)), 256) USING ascii), 2))) & 31) STORED,
     -- What `state` says: 0 new or not understood, 1 scheduled, 2 retrying, 3 held.
     standing TINYINT GENERATED ALWAYS AS (
         CASE CAST(state AS BINARY)
@@ -66,7 +66,7 @@ CREATE TABLE IF NOT EXISTS counterfoil_outbox (
     -- New rows stand in the two other indexes under NULL, one behind the other: cheap to write, never looked at.
     KEY counterfoil_outbox_new (queue_key, waiting, seq, shard, standing),
     KEY counterfoil_outbox_due (queue_key, due_at, seq, shard),
-    KEY counterfoil_outbox_lane (queue_key, blocks, waiting, seq, shard)
+    KEY counterfoil_outbox_blocks (queue_key, blocks, waiting, seq, shard)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- What cannot pass, with its reason.

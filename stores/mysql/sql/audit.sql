@@ -21,7 +21,7 @@ SELECT
     -- Only the first row of an aggregate can be held by nothing, and what has no aggregate.
     (SELECT COUNT(*)
      FROM (SELECT queue_key, blocks, MIN(seq) AS head
-           FROM counterfoil_outbox FORCE INDEX (counterfoil_outbox_lane)
+           FROM counterfoil_outbox FORCE INDEX (counterfoil_outbox_blocks)
            WHERE blocks IS NOT NULL
            GROUP BY queue_key, blocks) g
      STRAIGHT_JOIN counterfoil_outbox o FORCE INDEX (PRIMARY) ON o.seq = g.head

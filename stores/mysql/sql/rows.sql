@@ -19,7 +19,7 @@ SELECT
     o.waiting = 0 AND COALESCE(o.available_at > UTC_TIMESTAMP(6), 0) AS early,
     o.waiting IN (0, 1) AND (
         EXISTS (
-            SELECT 1 FROM counterfoil_outbox l FORCE INDEX (counterfoil_outbox_lane)
+            SELECT 1 FROM counterfoil_outbox l FORCE INDEX (counterfoil_outbox_blocks)
             WHERE l.queue_key = o.queue_key AND l.blocks = o.lane)
         OR EXISTS (
             SELECT 1 FROM counterfoil_parked p FORCE INDEX (counterfoil_parked_block)

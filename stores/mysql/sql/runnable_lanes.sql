@@ -2,7 +2,7 @@
 SELECT COALESCE(o.aggregate_type, '') AS kind, o.aggregate_id AS id
 FROM (
     SELECT queue_key, blocks, MIN(seq) AS head
-    FROM counterfoil_outbox FORCE INDEX (counterfoil_outbox_lane)
+    FROM counterfoil_outbox FORCE INDEX (counterfoil_outbox_blocks)
     WHERE queue_key = ? AND blocks IS NOT NULL AND (CAST(? AS SIGNED) >> shard) & 1 = 1
     GROUP BY queue_key, blocks
     HAVING MIN(waiting) = 3
