@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
 use counterfoil_core::policy::Ratio;
 
+use crate::config::Overrides;
+
 /// Messages that commit with your data, and a relay that delivers them.
 #[derive(Debug, Parser)]
 #[command(
@@ -61,6 +63,17 @@ pub(crate) struct Global {
         default_value = "text"
     )]
     pub(crate) log_format: LogFormat,
+}
+
+impl Global {
+    /// What the command line says instead of the file.
+    pub(crate) fn overrides(&self, listen: Option<String>) -> Overrides {
+        let named = self.database.as_deref().unwrap_or_default();
+        Overrides {
+            listen,
+            database: !named.trim().is_empty(),
+        }
+    }
 }
 
 /// How log lines look.
@@ -351,6 +364,9 @@ pub(crate) enum Queue {
         reason: String,
         #[command(flatten)]
         operator: Operator,
+        /// Also a queue that nobody has seen yet
+        #[arg(long)]
+        force: bool,
     },
     /// Start delivery again
     #[command(after_help = "Example:\n  counterfoil queue resume billing")]

@@ -1,6 +1,33 @@
 //! What PostgreSQL says, in the words of Counterfoil.
 
+use std::fmt;
+
 use counterfoil_core::store::StoreError;
+
+/// What the server said. The driver adds the line of the server's own source where it was said, which
+/// looks like a line of the user's.
+#[derive(Debug)]
+struct Said {
+    code: String,
+    message: String,
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (SQLSTATE {})", self.message, self.code)
+    }
+}
+
+impl std::error::Error for Said {}
+
+impl Said {
+    fn new(code: &str, message: &str) -> Self {
+        Self {
+            code: code.to_owned(),
+            message: message.to_owned(),
+        }
+    }
+}
 
 /// Turns an error of the driver into one that tells the caller what to do.
 pub fn classify(error: sqlx::Error) -> StoreError {
@@ -8,7 +35,7 @@ pub fn classify(error: sqlx::Error) -> StoreError {
         sqlx::Error::Database(database) => {
             let code = database.code().unwrap_or_default().into_owned();
             let message = database.message().to_owned();
-            by_code(&code, &message, error)
+            by_code(&code, &message, Said::new(&code, &message))
         }
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
@@ -21,7 +48,7 @@ pub fn classify(error: sqlx::Error) -> StoreError {
     }
 }
 
-fn by_code(code: &str, message: &str, error: sqlx::Error) -> StoreError {
+fn by_code(code: &str, message: &str, error: Said) -> StoreError {
     match code {
         // undefined_table, undefined_column, undefined_function
         "42P01" | "42883" => StoreError::SchemaMissing,

@@ -110,7 +110,8 @@ async fn one<D: Sql>(
             let prepared = D::prepare(&pool, &statement).await;
             let prepared = prepared.map_err(|error| match error {
                 sqlx::Error::Database(error) => wrong(&format!(
-                    "the database does not understand the statement: {error}"
+                    "the database does not understand the statement: {}",
+                    error.message()
                 )),
                 sqlx::Error::Protocol(why) => wrong(&format!("the statement: {why}")),
                 error => Failure::failed(format!(

@@ -10,7 +10,8 @@ pub(super) fn run(global: &Global, what: &Config) -> Result {
     match what {
         Config::Default => print::line(DEFAULT_FILE.trim_end()),
         Config::Check => {
-            let (loaded, settings) = Loaded::check(global.config.as_deref(), None)?;
+            let (loaded, settings) =
+                Loaded::check(global.config.as_deref(), &global.overrides(None))?;
             Place::find(global, &loaded)?;
             let (destinations, routes) = (settings.queues.len(), settings.routes.iter().count());
             let file = match loaded.path() {
@@ -21,8 +22,9 @@ pub(super) fn run(global: &Global, what: &Config) -> Result {
                 Some(gateway) => format!(", routes of the gateway: {}", gateway.routes.len()),
                 None => String::new(),
             };
+            let consumers = settings.consumers.len();
             print::line(&format!(
-                "ok: {file} (destinations: {destinations}, routes: {routes}{gateway})"
+                "ok: {file} (destinations: {destinations}, routes: {routes}, consumers: {consumers}{gateway})"
             ))
         }
     }

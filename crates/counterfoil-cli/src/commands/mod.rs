@@ -47,7 +47,13 @@ pub(crate) async fn run(global: &Global, command: Command) -> Result {
             with(outbox, async |outbox| enqueue::run(outbox, args).await).await
         }
         Command::Outbox(what) => look(global, async |desk| outbox::run(desk, what).await).await,
-        Command::Queue(what) => look(global, async |desk| queue::run(desk, what).await).await,
+        Command::Queue(what) => {
+            let configured = Loaded::load(global.config.as_deref())?.queues();
+            look(global, async |desk| {
+                queue::run(desk, &configured, what).await
+            })
+            .await
+        }
         Command::Parked(what) => look(global, async |desk| parked::run(desk, what).await).await,
         Command::Guard(Guard::Table { name, dialect }) => {
             let dialect = match dialect {

@@ -6,19 +6,24 @@ use counterfoil_core::message::check_name;
 use super::outbox::oldest;
 use super::show;
 use crate::args::Queue as What;
+use crate::config::hint;
 use crate::database::Outbox;
 use crate::failure::{Failure, Result};
 use crate::print;
 
-pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
+pub(super) async fn run(outbox: &dyn Outbox, configured: &[String], what: What) -> Result {
     match what {
         What::List(output) => list(outbox, output.json).await,
         What::Pause {
             queue,
             reason,
             operator,
+            force,
         } => {
             check_name("the queue's name", &queue)?;
+            if !force {
+                check_known(outbox, &queue, configured).await?;
+            }
             outbox
                 .pause_queue(&queue, &reason, &operator.name())
                 .await?;
@@ -41,6 +46,22 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
             show::story(&lines, "Nobody has paused it.")
         }
     }
+}
+
+/// Refuses a name that nobody has seen: a slip of the fingers would pause nothing and say that it did.
+async fn check_known(desk: &dyn Desk, queue: &str, configured: &[String]) -> Result {
+    let stats = desk.stats().await?;
+    let seen = stats.iter().map(|q| q.queue.as_str());
+    let known: Vec<&str> = seen.chain(configured.iter().map(String::as_str)).collect();
+    if known.contains(&queue) {
+        return Ok(());
+    }
+    let hint = hint(queue, known);
+    Err(Failure::NotFound(format!(
+        "no queue is called `{}`: it has no messages, no relay serves it, and the configuration does not \
+         name it (--force pauses it before it is first used){hint}",
+        print::clean(queue)
+    )))
 }
 
 async fn list(desk: &dyn Desk, as_json: bool) -> Result {

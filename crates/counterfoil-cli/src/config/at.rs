@@ -85,6 +85,17 @@ impl<'j, 'a> At<'j, 'a> {
         }
     }
 
+    /// Looks whether all of these can be read, so that what is wrong with one does not hide the others.
+    pub(super) fn look(&mut self, values: &[(&str, Option<&Pointed>)]) -> Option<()> {
+        let mut fine = Some(());
+        for (key, value) in values {
+            if value.is_some_and(|value| self.text(key, value).is_none()) {
+                fine = None;
+            }
+        }
+        fine
+    }
+
     /// A file, beside the configuration file.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.judge.beside.join(name)

@@ -19,8 +19,11 @@ mod webhook;
 
 use std::path::{Path, PathBuf};
 
+use counterfoil_core::inbox::queue_of;
+
 pub(crate) use consumer::{Consumer, Effect};
 pub(crate) use gateway::Gateway;
+pub(crate) use nearest::hint;
 pub(crate) use settings::{Settings, Tokens};
 pub(crate) use value::shown;
 
@@ -33,6 +36,15 @@ use value::Pointed;
 pub(crate) const DEFAULT_FILE: &str = include_str!("../../counterfoil.default.toml");
 /// Read when it is there and no other file is named.
 const USUAL_NAME: &str = "counterfoil.toml";
+
+/// What the command line says instead of the file.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overrides {
+    /// The address of the API.
+    pub(crate) listen: Option<String>,
+    /// Whether it names the database: then nobody needs the file's.
+    pub(crate) database: bool,
+}
 
 /// A configuration file that was read and understood, or the defaults.
 #[derive(Debug, Default)]
@@ -53,10 +65,13 @@ impl Loaded {
     }
 
     /// Reads a file and says everything that is wrong with it, in both stages.
-    pub(crate) fn check(named: Option<&Path>, listen: Option<String>) -> Result<(Self, Settings)> {
+    pub(crate) fn check(named: Option<&Path>, over: &Overrides) -> Result<(Self, Settings)> {
         let (mut loaded, mut problems) = Self::read(named)?;
-        if let Some(listen) = listen {
-            loaded.file.server.listen = listen;
+        if let Some(listen) = &over.listen {
+            loaded.file.server.listen.clone_from(listen);
+        }
+        if over.database {
+            loaded.file.database.url = None;
         }
         match settings::validate(&loaded.file, &loaded.lines, &loaded.directory()) {
             Ok(settings) if problems.is_empty() => return Ok((loaded, settings)),
@@ -90,6 +105,18 @@ impl Loaded {
     /// The file that was read.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// The queues that the file names: those of destinations and those of consumers.
+    pub(crate) fn queues(&self) -> Vec<String> {
+        let consumers = self.file.consumers.iter();
+        let inboxes = consumers.filter_map(|consumer| Some(queue_of(consumer.name.as_ref()?)));
+        self.file
+            .destinations
+            .keys()
+            .cloned()
+            .chain(inboxes)
+            .collect()
     }
 
     /// The database that the file names.

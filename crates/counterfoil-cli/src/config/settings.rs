@@ -116,6 +116,7 @@ pub(super) fn validate(
         beside,
         problems: Vec::new(),
     };
+    database(file, &mut judge);
     let tokens = tokens(file, &mut judge);
     let listen = listen(file, &tokens, &mut judge);
     let engine = engine(file, &mut judge);
@@ -134,6 +135,17 @@ pub(super) fn validate(
             gateway,
         }),
         false => Err(judge.problems),
+    }
+}
+
+/// Whether what the section points at can be read.
+fn database(file: &File, judge: &mut Judge<'_>) {
+    let database = &file.database;
+    for (key, value) in [("url", &database.url), ("listen-url", &database.listen_url)] {
+        if let Some(value) = value {
+            let shown = format!("`{key}` in [database]");
+            judge.resolve(&format!("database.{key}"), &shown, value);
+        }
     }
 }
 
@@ -171,12 +183,13 @@ fn tokens(file: &File, judge: &mut Judge<'_>) -> Tokens {
     for value in &file.server.tokens {
         let found = judge.resolve("server.tokens", "`tokens` in [server]", value);
         let Some(text) = found else { continue };
-        let before = all.len();
+        let mut empty = true;
         for token in text
             .lines()
             .map(str::trim)
             .filter(|token| !token.is_empty())
         {
+            empty = false;
             match token.bytes().all(|b| b.is_ascii_graphic()) && token.len() >= SHORTEST_TOKEN {
                 true => all.push(token.to_owned()),
                 false => judge.refuse(
@@ -185,7 +198,7 @@ fn tokens(file: &File, judge: &mut Judge<'_>) -> Tokens {
                 ),
             }
         }
-        if all.len() == before {
+        if empty {
             judge.refuse("server.tokens", "one of the `tokens` in [server] is empty");
         }
     }

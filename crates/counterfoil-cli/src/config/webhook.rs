@@ -27,12 +27,30 @@ fn destination(
 ) -> Option<WebhookDestination> {
     let path = |key: &str| format!("destination.{name}.{key}");
     let shown = |key: &str| format!("`{key}` in [destination.{name}]");
-    let Some(url) = &section.url else {
-        judge.refuse(&path("url"), format!("[destination.{name}] needs a `url`"));
-        return None;
+    // All are asked, so that what is wrong with one does not hide the others.
+    let url = match &section.url {
+        Some(url) => judge.resolve(&path("url"), &shown("url"), url),
+        None => {
+            judge.refuse(&path("url"), format!("[destination.{name}] needs a `url`"));
+            None
+        }
     };
-    let url = judge.resolve(&path("url"), &shown("url"), url)?;
-    let mut settings = signed(name, section, url, judge)?
+    let secrets = secrets(name, section, judge);
+    let headers: Vec<_> = section
+        .headers
+        .iter()
+        .map(|(header, value)| {
+            let value = judge.resolve(&path("headers"), &shown("headers"), value)?;
+            Some((header, value))
+        })
+        .collect();
+    let headers: Option<Vec<_>> = headers.into_iter().collect();
+    let url = url?;
+    let mut settings = match secrets? {
+        Some(secrets) => Settings::signed(url, secrets),
+        None => Settings::unsigned(url),
+    };
+    settings = settings
         .timeout(section.timeout.0)
         .concurrency(section.concurrency)
         .max_response(section.max_response)
@@ -40,8 +58,7 @@ fn destination(
     if let Some(connect) = section.connect_timeout {
         settings = settings.connect_timeout(connect.0);
     }
-    for (header, value) in &section.headers {
-        let value = judge.resolve(&path("headers"), &shown("headers"), value)?;
+    for (header, value) in headers? {
         settings = settings.header(header, value);
     }
     if let Some(file) = &section.extra_ca {
@@ -67,12 +84,12 @@ fn certificates(name: &str, file: &str, judge: &mut Judge<'_>) -> Option<Vec<u8>
     std::fs::read(&file).map_err(refuse).ok()
 }
 
-fn signed(
+/// The keys to sign with; none inside: unsigned. Nothing: something is wrong with them.
+fn secrets(
     name: &str,
     section: &file::Webhook,
-    url: String,
     judge: &mut Judge<'_>,
-) -> Option<Settings> {
+) -> Option<Option<Vec<Secret>>> {
     let path = format!("destination.{name}.secrets");
     if section.unsigned {
         if !section.secrets.is_empty() {
@@ -81,7 +98,7 @@ fn signed(
             judge.refuse(&path, text);
             return None;
         }
-        return Some(Settings::unsigned(url));
+        return Some(None);
     }
     if section.secrets.is_empty() {
         let text = format!(
@@ -94,13 +111,15 @@ fn signed(
     let shown = format!("`secrets` in [destination.{name}]");
     let mut secrets = Vec::new();
     for value in &section.secrets {
-        let text = judge.resolve(&path, &shown, value)?;
+        let Some(text) = judge.resolve(&path, &shown, value) else {
+            continue;
+        };
         match Secret::parse(&text) {
             Ok(secret) => secrets.push(secret),
             Err(error) => judge.refuse(&path, format!("{shown}: {error}")),
         }
     }
-    (secrets.len() == section.secrets.len()).then(|| Settings::signed(url, secrets))
+    (secrets.len() == section.secrets.len()).then_some(Some(secrets))
 }
 
 /// The key that is to blame, and what is wrong, in the words of the file.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil::desk::Desk;
+use counterfoil_core::MessageId;
 use tokio::net::TcpListener;
 
 use crate::args::Demo;
@@ -30,6 +31,12 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Runs the demo until a signal, or for a while.
 pub(crate) async fn run(args: Demo) -> Result {
     let signals = Signals::listen()?;
+    if !args.listen.ip().is_loopback() {
+        return Err(Failure::config(format!(
+            "{} can be reached from other machines, and the demo has no tokens: listen on 127.0.0.1",
+            args.listen
+        )));
+    }
     let listener = serve::bind(args.listen).await?;
     let address = listener.local_addr()?;
     let place = Folder::new()?;
@@ -86,9 +93,17 @@ async fn after(seconds: Option<u64>) {
 struct Folder(PathBuf);
 
 impl Folder {
+    /// A new one that only its owner can read. Temporary directories are shared: one that is there
+    /// already may belong to somebody else, and is never used.
     fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("counterfoil-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
+        let mut builder = std::fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        let unique = MessageId::new().as_uuid().simple();
+        let path = std::env::temp_dir().join(format!("counterfoil-demo-{unique}"));
+        builder.create(&path).map_err(|error| {
+            Failure::failed(format!("cannot create {}: {error}", path.display()))
+        })?;
         Ok(Self(path))
     }
 

@@ -2,13 +2,15 @@
 //!
 //! # Promise
 //! With tokens, nobody without one. Without tokens the server listens on loopback only, and there
-//! a web page in a browser on the same machine is refused too: it comes under a foreign host name
-//! (rebinding), or without the content type that would need the server's consent first.
+//! only programs of this machine are served. A web page in a browser on the same machine is refused:
+//! it comes under a foreign host name (rebinding), with an origin that is not ours, or without the
+//! content type that would need the server's consent first. So is what a proxy passes on: whoever
+//! stands behind it is not on this machine.
 
 use std::net::IpAddr;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderName, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
@@ -26,20 +28,48 @@ pub(super) async fn check(State(app): State<App>, request: Request, next: Next) 
 
 fn judge(tokens: &Tokens, request: &Request) -> Result<(), Problem> {
     if tokens.is_empty() {
-        let named = request
-            .uri()
-            .authority()
-            .map(|a| a.as_str())
-            .or_else(|| host(request.headers()));
-        return match named.is_none_or(is_local) {
-            true => Ok(()),
-            false => Err(Problem::foreign_host()),
-        };
+        return local(request);
     }
     match bearer(request.headers()).is_some_and(|token| tokens.accept(token)) {
         true => Ok(()),
         false => Err(Problem::unauthorized()),
     }
+}
+
+/// Whether a program of this machine asks, for itself.
+fn local(request: &Request) -> Result<(), Problem> {
+    let headers = request.headers();
+    let named = request
+        .uri()
+        .authority()
+        .map(|a| a.as_str())
+        .or_else(|| host(headers));
+    if !named.is_none_or(is_local) {
+        return Err(Problem::foreign_host());
+    }
+    if let Some(name) = headers.keys().find(|name| is_of_a_proxy(name)) {
+        return Err(Problem::forwarded(name.as_str()));
+    }
+    let ours = |origin: &[u8]| {
+        let place = origin
+            .strip_prefix(b"http://")
+            .or(origin.strip_prefix(b"https://"));
+        place.is_some() && place == named.map(str::as_bytes)
+    };
+    match headers
+        .get_all(header::ORIGIN)
+        .iter()
+        .all(|origin| ours(origin.as_bytes()))
+    {
+        true => Ok(()),
+        false => Err(Problem::foreign_origin()),
+    }
+}
+
+/// Headers by which proxies say for whom they ask.
+fn is_of_a_proxy(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-")
 }
 
 fn host(headers: &HeaderMap) -> Option<&str> {

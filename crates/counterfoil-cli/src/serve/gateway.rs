@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::TEND;
-use crate::config::{self, Loaded};
+use crate::config::{self, Loaded, Overrides};
 use crate::failure::{Failure, Result};
 
 /// How often the file is looked at.
@@ -42,8 +42,8 @@ pub(super) struct Running {
 pub(super) struct Source {
     /// The file.
     pub(super) path: PathBuf,
-    /// The address of the API, when the command line names it.
-    pub(super) listen: Option<String>,
+    /// What the command line says instead of it.
+    pub(super) overrides: Overrides,
 }
 
 /// Takes the port. The services are among the dependencies of this process from now on, so that
@@ -236,7 +236,7 @@ fn read(
     source: &Source,
     listen: SocketAddr,
 ) -> std::result::Result<Option<config::Gateway>, Vec<String>> {
-    match Loaded::check(Some(&source.path), source.listen.clone()) {
+    match Loaded::check(Some(&source.path), &source.overrides) {
         Ok((_, settings)) => {
             let checked = settings.gateway.as_ref();
             checked

@@ -47,7 +47,8 @@ const TEND: std::time::Duration = std::time::Duration::from_secs(60);
 /// Starts, waits for a signal, stops.
 pub(crate) async fn run(global: &Global, args: Serve) -> Result {
     let signals = Signals::listen()?;
-    let (loaded, mut settings) = Loaded::check(global.config.as_deref(), args.listen.clone())?;
+    let overrides = global.overrides(args.listen);
+    let (loaded, mut settings) = Loaded::check(global.config.as_deref(), &overrides)?;
     let place = Place::find(global, &loaded)?;
     let listener = bind(settings.listen).await?;
     let address = listener.local_addr()?;
@@ -88,10 +89,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
     let gateway = match gateway {
         Some(gateway) => {
             let path = loaded.path().map(ToOwned::to_owned);
-            let source = path.map(|path| gateway::Source {
-                path,
-                listen: args.listen,
-            });
+            let source = path.map(|path| gateway::Source { path, overrides });
             let goodbye = settings.engine.drain;
             let records = Arc::clone(&records);
             Some(gateway.start(records, source, signals.first(), goodbye)?)

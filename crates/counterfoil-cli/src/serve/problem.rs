@@ -90,6 +90,21 @@ impl Problem {
         )
     }
 
+    pub(super) fn foreign_origin() -> Self {
+        let status = StatusCode::FORBIDDEN;
+        Self::new(status, "foreign-origin", "Not for this web page").detail(
+            "without tokens the API serves no web page from elsewhere: set `tokens` in [server]",
+        )
+    }
+
+    pub(super) fn forwarded(header: &str) -> Self {
+        let status = StatusCode::FORBIDDEN;
+        Self::new(status, "forwarded", "Not through a proxy").detail(format!(
+            "the header `{header}` says that a proxy asks for somebody else, and without tokens the API \
+             serves this machine only: set `tokens` in [server]"
+        ))
+    }
+
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "Not found").detail(detail)
     }
@@ -151,8 +166,9 @@ impl From<StoreError> for Problem {
             }
             _ => {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                Self::new(status, "internal", "The database answered with an error")
-                    .detail("the log of the server says more; the same id may be sent again")
+                Self::new(status, "internal", "The database answered with an error").detail(
+                    "the log of the server says more; until that is mended it will not pass",
+                )
             }
         }
     }

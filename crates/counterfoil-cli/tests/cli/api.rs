@@ -233,3 +233,39 @@ fn a_client_that_says_nothing_is_let_go_and_others_are_served_meanwhile() {
     }
     served.stop();
 }
+
+#[test]
+fn without_tokens_nobody_comes_through_a_proxy_or_from_another_web_page() {
+    let home = Home::sqlite();
+    let served = home.serve();
+    let own = format!("origin: http://{}", served.address);
+    let ask = |header: &str| {
+        let headers = ["content-type: application/json", header];
+        served.request("POST", "/v1/messages", &headers, br#"{"event_type":"a"}"#)
+    };
+
+    for header in [
+        "x-forwarded-for: 203.0.113.7",
+        "X-Forwarded-Proto: https",
+        "Forwarded: for=203.0.113.7",
+        "Via: 1.1 proxy",
+        "X-Real-IP: 203.0.113.7",
+    ] {
+        let answer = ask(header);
+        let told = (answer.status, answer.problem());
+        assert_eq!(told, (403, "forwarded".into()), "{header}");
+    }
+    for origin in [
+        "origin: https://example.com",
+        "origin: null",
+        "origin: http://localhost:1",
+    ] {
+        let answer = ask(origin);
+        let told = (answer.status, answer.problem());
+        assert_eq!(told, (403, "foreign-origin".into()), "{origin}");
+    }
+
+    assert_eq!(ask(&own).status, 201, "its own pages may");
+    assert_eq!(home.json(&["audit"])["counts"]["pending"], 1);
+    served.stop();
+}

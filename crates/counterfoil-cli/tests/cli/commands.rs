@@ -301,3 +301,41 @@ fn bench_removes_a_database_that_was_not_there() {
 
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_queue_that_nobody_knows_is_not_paused() {
+    let home = Home::sqlite();
+    home.configure(
+        "[destination.billing]\ntype = \"webhook\"\nurl = \"https://example.com/\"\nunsigned = true\n",
+    );
+    home.ok(&["migrate"]);
+    home.ok(&["enqueue", "--event-type", "a", "--queue", "shipping"]);
+
+    let slip = home.refused(&["queue", "pause", "biling"], 3);
+    let other = home.refused(&["queue", "pause", "shiping"], 3);
+
+    assert!(slip.ends_with("did you mean `billing`?"), "{slip}");
+    assert!(other.ends_with("did you mean `shipping`?"), "{other}");
+    assert!(
+        home.json(&["queue", "history", "biling"])
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+    home.ok(&["queue", "pause", "billing"]);
+    home.ok(&["queue", "pause", "shipping"]);
+    home.ok(&["queue", "pause", "not-yet", "--force"]);
+    home.ok(&["queue", "pause", "not-yet"]);
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn an_error_of_postgres_does_not_name_a_line_of_its_source() {
+    let Some(home) = Home::postgres() else { return };
+    home.ok(&["migrate"]);
+    home.execute("ALTER TABLE counterfoil_queues RENAME COLUMN paused_at TO gone");
+
+    let said = home.refused(&["queue", "list"], 1);
+
+    assert!(said.ends_with("does not exist (SQLSTATE 42703)"), "{said}");
+}

@@ -112,3 +112,62 @@ fn operators_need_no_secrets_of_destinations() {
         "{refused}"
     );
 }
+
+#[test]
+fn every_variable_that_is_missing_is_named_at_once() {
+    let home = Home::sqlite();
+    home.configure(
+        "[database]\nurl = \"env:NOT_SET_1\"\nlisten-url = \"env:NOT_SET_2\"\n\
+         [server]\ntokens = [\"env:NOT_SET_3\", \"env:NOT_SET_4\"]\n\
+         [destination.a]\ntype = \"webhook\"\nurl = \"env:NOT_SET_5\"\n\
+         secrets = [\"env:NOT_SET_6\", \"env:NOT_SET_7\"]\n\
+         headers = { one = \"env:NOT_SET_8\", two = \"env:NOT_SET_9\" }\n",
+    );
+
+    let done = home.run(&["config", "check"]);
+
+    assert_eq!(done.code, Some(2), "{done:?}");
+    for n in 1..=9 {
+        let named = format!("the environment variable NOT_SET_{n} is not set");
+        assert_eq!(done.err.matches(&named).count(), 1, "{n}: {done:?}");
+    }
+    assert_eq!(done.err.lines().count(), 9, "{done:?}");
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn what_a_broker_needs_is_named_at_once_and_consumers_are_counted() {
+    let home = Home::sqlite();
+    let text = "[destination.a]\ntype = \"redis\"\nurl = \"env:NOT_SET_1\"\n\
+         password = \"env:NOT_SET_2\"\nstream = \"events\"\n\
+         [[consumer]]\nname = \"stock\"\nto = { destination = \"a\" }\n\
+         from = { type = \"redis\", url = \"env:NOT_SET_3\", password = \"env:NOT_SET_4\", stream = \"s\" }\n";
+    home.configure(text);
+
+    let done = home.run(&["config", "check"]);
+
+    for n in 1..=4 {
+        assert!(done.err.contains(&format!("NOT_SET_{n} ")), "{n}: {done:?}");
+    }
+    let url = "redis://127.0.0.1/";
+    home.configure(
+        &text
+            .replace("env:NOT_SET_1", url)
+            .replace("env:NOT_SET_3", url)
+            .replace("env:NOT_SET_2", "pw")
+            .replace("env:NOT_SET_4", "pw"),
+    );
+    let answer = home.ok(&["config", "check"]);
+    assert!(answer.contains("destinations: 1"), "{answer}");
+    assert!(answer.contains("consumers: 1"), "{answer}");
+}
+
+#[test]
+fn a_short_token_is_one_mistake() {
+    let home = Home::sqlite();
+    home.configure("[server]\nlisten = \"0.0.0.0:7070\"\ntokens = [\"short\"]\n");
+
+    let refused = home.refused(&["config", "check"], 2);
+
+    assert!(refused.contains("at least 16 characters"), "{refused}");
+}

@@ -314,13 +314,19 @@ impl<D: Database> Inbox<D> {
             }
             Failure::Store(_) => deferred.attempts = 1,
         }
-        tracing::warn!(
-            consumer = &*self.name,
-            id = %incoming.id,
-            code = deferred.code.as_ref().map(Code::as_str),
-            error = deferred.error.as_deref(),
-            "a handler failed: the message is stored and will be tried again"
-        );
+        let code = deferred.code.as_ref().map(Code::as_str);
+        let (consumer, error) = (&*self.name, deferred.error.as_deref());
+        match failure {
+            // The relay says so when it parks it.
+            Failure::Park(_) => tracing::debug!(
+                consumer, id = %incoming.id, code, error,
+                "a handler refused a message for good: it will be parked"
+            ),
+            _ => tracing::warn!(
+                consumer, id = %incoming.id, code, error,
+                "a handler failed: the message is stored and will be tried again"
+            ),
+        }
         run.deferred.push(deferred);
         run.answers.push(Applied::Deferred);
         let answers = self.commit(run).await?;

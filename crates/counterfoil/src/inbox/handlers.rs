@@ -232,7 +232,11 @@ fn failure<D: Database>(error: TaskError) -> Failure {
 fn of_the_database<D: Database>(error: BoxError) -> Result<StoreError, BoxError> {
     let error = match error.downcast::<sqlx::Error>() {
         Ok(error) => {
-            let text = error.to_string();
+            // Without what drivers add: PostgreSQL's names a line of the server's own source.
+            let text = match &*error {
+                sqlx::Error::Database(said) => said.message().to_owned(),
+                other => other.to_string(),
+            };
             let store = D::classify(*error);
             return match store.disposition() {
                 Disposition::Retry => Ok(store),

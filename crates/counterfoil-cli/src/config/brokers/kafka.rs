@@ -104,10 +104,12 @@ mod built {
         at: &mut At<'_, '_>,
     ) -> Option<Arc<dyn Destination>> {
         let url = at.needed("url", section.url.as_ref());
+        let fine = at.look(&[("password", section.password.as_ref())]);
         if section.topic.is_none() {
             at.missing("topic");
         }
         let mut settings = Settings::new(url?, section.topic.as_ref()?);
+        fine?;
         access!(settings, section, at);
         given!(settings, section, spans: [timeout, connect_timeout], values: [source, max_batch]);
         if let Some(size) = section.max_payload {
@@ -128,11 +130,13 @@ mod built {
         at: &mut At<'_, '_>,
     ) -> Option<Arc<dyn Source>> {
         let url = at.needed("url", section.url.as_ref());
+        let fine = at.look(&[("password", section.password.as_ref())]);
         if section.topic.is_none() {
             at.missing("topic");
         }
         let group = section.group.as_deref().unwrap_or(consumer);
         let mut settings = SourceSettings::new(url?, section.topic.as_ref()?, group);
+        fine?;
         access!(settings, section, at);
         given!(settings, section, spans: [timeout, connect_timeout], values: [prefetch]);
         match KafkaSource::new(settings) {

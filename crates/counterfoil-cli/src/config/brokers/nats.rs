@@ -155,10 +155,16 @@ mod built {
         at: &mut At<'_, '_>,
     ) -> Option<Arc<dyn Destination>> {
         let url = at.needed("url", section.url.as_ref());
+        let fine = at.look(&[
+            ("password", section.password.as_ref()),
+            ("token", section.token.as_ref()),
+            ("nkey", section.nkey.as_ref()),
+        ]);
         if section.subject.is_none() {
             at.missing("subject");
         }
         let mut settings = Settings::new(url?, section.subject.as_ref()?);
+        fine?;
         access!(settings, section, at);
         given!(settings, section, spans: [timeout, connect_timeout],
             values: [partitions, source, max_batch]);
@@ -180,11 +186,17 @@ mod built {
         at: &mut At<'_, '_>,
     ) -> Option<Arc<dyn Source>> {
         let url = at.needed("url", section.url.as_ref());
+        let fine = at.look(&[
+            ("password", section.password.as_ref()),
+            ("token", section.token.as_ref()),
+            ("nkey", section.nkey.as_ref()),
+        ]);
         if section.subject.is_none() {
             at.missing("subject");
         }
         let group = section.group.as_deref().unwrap_or(consumer);
         let mut settings = SourceSettings::new(url?, section.subject.as_ref()?, group);
+        fine?;
         access!(settings, section, at);
         given!(settings, section, spans: [ack_wait, timeout, connect_timeout],
             values: [partitions, dead_letters, max_in_flight]);

@@ -100,6 +100,10 @@ mod built {
         at: &mut At<'_, '_>,
     ) -> Option<Arc<dyn Destination>> {
         let url = at.needed("url", section.url.as_ref());
+        let fine = at.look(&[
+            ("user", section.user.as_ref()),
+            ("password", section.password.as_ref()),
+        ]);
         let places = (&section.topic, &section.queue, &section.exchange);
         let mut settings = match places {
             (Some(topic), None, None) => Settings::new(url?, topic),
@@ -117,6 +121,7 @@ mod built {
             at.wrong("routing-key", &"it needs an `exchange`");
             return None;
         }
+        fine?;
         access!(settings, section, at);
         given!(settings, section, spans: [timeout, connect_timeout],
             values: [partitions, source, max_batch]);
@@ -138,6 +143,10 @@ mod built {
         at: &mut At<'_, '_>,
     ) -> Option<Arc<dyn Source>> {
         let url = at.needed("url", section.url.as_ref());
+        let fine = at.look(&[
+            ("user", section.user.as_ref()),
+            ("password", section.password.as_ref()),
+        ]);
         let group = section.group.as_deref().unwrap_or(consumer);
         let mut settings = match (&section.topic, &section.queue) {
             (Some(topic), None) => SourceSettings::new(url?, topic, group),
@@ -154,6 +163,7 @@ mod built {
         if section.passive {
             settings = settings.passive();
         }
+        fine?;
         access!(settings, section, at);
         given!(settings, section, spans: [timeout, connect_timeout],
             values: [partitions, prefetch]);

@@ -98,6 +98,7 @@ mod built {
         at: &mut At<'_, '_>,
     ) -> Option<Arc<dyn Destination>> {
         let url = at.needed("url", section.url.as_ref());
+        let fine = at.look(&[("password", section.password.as_ref())]);
         if section.stream.is_none() {
             at.missing("stream");
         }
@@ -106,6 +107,7 @@ mod built {
             .timeout(section.timeout.0)
             .max_batch(section.max_batch)
             .max_payload(section.max_payload.0);
+        fine?;
         access!(settings, section, at);
         given!(settings, section, spans: [connect_timeout], values: [partitions]);
         match RedisStreams::new(settings) {
@@ -123,11 +125,13 @@ mod built {
         at: &mut At<'_, '_>,
     ) -> Option<Arc<dyn Source>> {
         let url = at.needed("url", section.url.as_ref());
+        let fine = at.look(&[("password", section.password.as_ref())]);
         if section.stream.is_none() {
             at.missing("stream");
         }
         let group = section.group.as_deref().unwrap_or(consumer);
         let mut settings = SourceSettings::new(url?, section.stream.as_ref()?, group);
+        fine?;
         access!(settings, section, at);
         given!(settings, section, spans: [missed_after, timeout, connect_timeout],
             values: [partitions]);

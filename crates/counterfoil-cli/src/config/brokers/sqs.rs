@@ -107,7 +107,14 @@ mod built {
         section: &super::Sqs,
         at: &mut At<'_, '_>,
     ) -> Option<Arc<dyn Destination>> {
-        let mut settings = Settings::new(at.needed("queue", section.queue.as_ref())?);
+        let queue = at.needed("queue", section.queue.as_ref());
+        at.look(&[
+            ("endpoint", section.endpoint.as_ref()),
+            ("access-key-id", section.access_key_id.as_ref()),
+            ("secret-access-key", section.secret_access_key.as_ref()),
+            ("session-token", section.session_token.as_ref()),
+        ])?;
+        let mut settings = Settings::new(queue?);
         access!(settings, section, at);
         given!(settings, section, spans: [timeout, connect_timeout],
             values: [region, source, max_batch]);
@@ -124,7 +131,14 @@ mod built {
     }
 
     pub(crate) fn source(section: &From, at: &mut At<'_, '_>) -> Option<Arc<dyn Source>> {
-        let mut settings = SourceSettings::new(at.needed("queue", section.queue.as_ref())?);
+        let queue = at.needed("queue", section.queue.as_ref());
+        at.look(&[
+            ("endpoint", section.endpoint.as_ref()),
+            ("access-key-id", section.access_key_id.as_ref()),
+            ("secret-access-key", section.secret_access_key.as_ref()),
+            ("session-token", section.session_token.as_ref()),
+        ])?;
+        let mut settings = SourceSettings::new(queue?);
         access!(settings, section, at);
         given!(settings, section, spans: [timeout, connect_timeout, wait, visibility],
             values: [region, dead_letters]);

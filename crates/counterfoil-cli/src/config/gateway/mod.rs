@@ -530,14 +530,18 @@ impl RouteReader<'_, '_> {
             let named = probe.host(host);
             probe = named.map_err(|e| wrong("probe-host", e)).ok()?;
         }
+        let mut fine = true;
         for (name, value) in &section.probe_headers {
             let path = format!("{}.probe-headers.{name}", self.path);
             let shown = "`probe-headers` in [[gateway.route]]";
-            let value = self.judge.resolve(&path, shown, value)?;
+            let Some(value) = self.judge.resolve(&path, shown, value) else {
+                fine = false;
+                continue;
+            };
             let carrying = probe.header(name, &value);
             let refused = |e| self.judge.refuse(&path, format!("{shown}: {e}"));
             probe = carrying.map_err(refused).ok()?;
         }
-        Some(Some(probe))
+        fine.then_some(Some(probe))
     }
 }
