@@ -542,6 +542,11 @@ pub trait Store: Send + Sync + 'static {
     /// The number of shards, fixed for the life of the tables.
     fn shards(&self) -> u16;
 
+    /// An operation was not answered in time, and is about to be dropped. The connections that are
+    /// open now are not used again: what silenced one has silenced the others too, and none of them
+    /// would ever tell. Stores without connections have nothing to do.
+    fn hang_up(&self) {}
+
     /// Checks that the server can be used and that the schema fits this program.
     async fn check(&self) -> Result<()>;
 

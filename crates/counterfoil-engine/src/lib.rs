@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `lifecycle` | start, nudge, drain |
 //! | `relay` | the loop: reads, publishes, settles |
+//! | `bounded` | a store whose operations end |
 //! | `lanes` | the order of deliveries, without I/O |
 //! | `queue` | what the relay knows about one queue |
 //! | `publish` | one call of a destination: deadline, timeout, panic |
@@ -20,6 +21,7 @@
 //! | [`consume`] | from a broker into the inbox |
 //! | `settings` | settings, checked before anything starts |
 
+mod bounded;
 pub mod consume;
 pub mod guard;
 mod lanes;

@@ -15,6 +15,7 @@ use counterfoil_core::{Capabilities, Delivery, Destination, Outcome};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::bounded::Bounded;
 use crate::pipeline::keep::Keeper;
 use crate::pipeline::{Dependency, Registry};
 use crate::relay::{Lease, Relay, Signals, beat, margin};
@@ -168,6 +169,8 @@ impl Engine {
         registry: Registry,
     ) -> Result<Self, StartError> {
         describe_metrics();
+        let bounded = Arc::new(Bounded::new(store, settings.lease));
+        let store: Arc<dyn Store> = Arc::clone(&bounded) as _;
         let mut keeper = Keeper::new(Arc::clone(&store), registry.clone());
         keeper.sync().await?;
         let nudge = Nudge::default();
@@ -195,15 +198,12 @@ impl Engine {
             };
             tracing::info!(relay = %first, queues = names.len(), store = store.describe(), "the relay starts");
             heart = Some(tokio::spawn(heartbeat(
-                Arc::clone(&store),
+                Arc::clone(&bounded),
                 settings.clone(),
                 names,
                 tell,
             )));
-            beside.push(tokio::spawn(listen(
-                Arc::clone(&store),
-                Arc::clone(&nudge.local),
-            )));
+            beside.push(tokio::spawn(listen(bounded, Arc::clone(&nudge.local))));
             let running = Relay::new(store, settings, queues, routes, signals).run(stopped);
             relay = Some(tokio::spawn(running));
         }
@@ -317,9 +317,13 @@ async fn join(
     ))
 }
 
-/// Keeps the lease. What counts is when a heartbeat was *sent*: the answer may have been slow.
+/// Keeps the lease, as long as the relay can work. What counts is when a heartbeat was *sent*: the
+/// answer may have been slow.
+///
+/// A relay that cannot work sends no heartbeat although it could, and does not join anew: so its
+/// shards, and its share of them, go to relays that can.
 async fn heartbeat(
-    store: Arc<dyn Store>,
+    store: Arc<Bounded>,
     settings: Settings,
     queues: Vec<Arc<str>>,
     tell: watch::Sender<Lease>,
@@ -332,43 +336,47 @@ async fn heartbeat(
             // The relay has ended: nobody is left to be kept alive.
             () = tell.closed() => return,
         }
+        pause = beat(settings.lease) / 4;
+        if store.silent_for() > settings.lease {
+            missed += 1;
+            if missed == 1 {
+                tracing::warn!(
+                    "the database answers none of the relay's work: no heartbeat, so that other relays take its shards"
+                );
+            }
+            continue;
+        }
         let relay = tell.borrow().relay.clone();
         let sent = Instant::now();
-        let answer =
-            tokio::time::timeout(settings.lease, store.heartbeat(&relay, settings.lease)).await;
-        pause = beat(settings.lease);
-        match answer {
-            Ok(Ok(true)) => {
+        match store.heartbeat(&relay, settings.lease).await {
+            Ok(true) => {
                 let until = Some(sent + settings.lease - margin(settings.lease));
                 tell.send_modify(|lease| lease.until = until);
             }
-            Ok(Ok(false)) if tell.is_closed() => return,
-            Ok(Ok(false)) => match join(&*store, &settings, &queues).await {
+            Ok(false) if tell.is_closed() => return,
+            Ok(false) => match join(&*store, &settings, &queues).await {
                 Ok((lease, relay)) => {
                     tracing::warn!(%relay, "the lease had run out; joined anew");
                     tell.send_replace(lease);
                 }
                 Err(error) => tracing::error!(error = error.one_line(), "cannot join anew"),
             },
-            Ok(Err(error)) => {
+            Err(error) => {
                 missed += 1;
                 if missed == 1 {
                     tracing::warn!(error = error.one_line(), "no heartbeat; trying again");
                 }
-                pause = beat(settings.lease) / 4;
-                continue;
-            }
-            Err(_) => {
-                tracing::warn!("no answer to a heartbeat");
                 continue;
             }
         }
+        pause = beat(settings.lease);
         missed = 0;
     }
 }
 
 /// Wakes the relay when another process has committed something.
-async fn listen(store: Arc<dyn Store>, nudge: Arc<Notify>) {
+async fn listen(store: Arc<Bounded>, nudge: Arc<Notify>) {
+    let mut hang_ups = store.hang_ups();
     loop {
         let mut wake = match store.listen().await {
             Ok(Some(wake)) => wake,
@@ -386,8 +394,16 @@ async fn listen(store: Arc<dyn Store>, nudge: Arc<Notify>) {
                 continue;
             }
         };
-        while wake.wait().await.is_ok() {
-            nudge.notify_one();
+        hang_ups.mark_unchanged();
+        loop {
+            tokio::select! {
+                woken = wake.wait() => match woken {
+                    Ok(()) => nudge.notify_one(),
+                    Err(_) => break,
+                },
+                // Other connections have fallen silent, and this one would not tell.
+                _ = hang_ups.changed() => break,
+            }
         }
     }
 }

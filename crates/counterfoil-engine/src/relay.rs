@@ -345,11 +345,15 @@ impl Relay {
     }
 
     fn store_failed(&mut self, what: &str, error: &counterfoil_core::StoreError) {
-        self.store_failures = self.store_failures.saturating_add(1);
-        let pause = STORE_PAUSE
-            .saturating_mul(1 << self.store_failures.min(8))
-            .min(STORE_PAUSE_MAX);
-        self.store_pause = Some(Instant::now() + pause);
+        let now = Instant::now();
+        // Operations that fail together are one failure.
+        if self.store_failures == 0 || self.store_open(now) {
+            self.store_failures = self.store_failures.saturating_add(1);
+            let pause = STORE_PAUSE
+                .saturating_mul(1 << self.store_failures.min(8))
+                .min(STORE_PAUSE_MAX);
+            self.store_pause = Some(now + pause);
+        }
         if self.store_failures == 1 {
             tracing::error!(error = error.one_line(), "cannot {what}; trying again");
         } else {

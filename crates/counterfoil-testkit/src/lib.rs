@@ -13,6 +13,7 @@
 //! | [`relay`] | a relay without any loop, to take them out |
 //! | [`suite`] | the cases |
 //! | [`gone`] | callers that go away in the middle |
+//! | [`silence`] | a network that swallows |
 //! | [`guard`] | the same for the guard: harness, fixture and cases |
 //! | [`inbox`] | the same for the inbox: harness, fixture and cases |
 //! | [`broker`] | the same for brokers: harness, fixture and cases |
@@ -33,4 +34,5 @@ pub mod inbox;
 pub mod memory;
 pub mod relay;
 pub mod server;
+pub mod silence;
 pub mod suite;

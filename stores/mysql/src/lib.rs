@@ -33,6 +33,7 @@ mod server;
 mod session;
 mod settle;
 mod stats;
+mod trust;
 mod write;
 
 use std::sync::{Arc, OnceLock};
@@ -49,10 +50,14 @@ pub use guard::{GUARD_TABLE, MysqlGuard};
 pub use migrate::{MIGRATIONS, print_migrations};
 
 use server::Server;
+use trust::Trust;
 use write::WriteTx;
 
 /// Fixed for the life of the tables: the generated column `shard` is a number below this.
 pub(crate) const SHARDS: u16 = 32;
+
+/// How long to wait for connections in use when the store is closed.
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// Makes every session of ours alike.
 ///
@@ -72,6 +77,7 @@ pub struct MysqlStore {
 struct Inner {
     options: MySqlConnectOptions,
     pool: MySqlPool,
+    trust: Trust,
     /// Heartbeats never wait for a free connection.
     heart: Mutex<Option<MySqlConnection>>,
     /// Who answered, once somebody has.
@@ -98,7 +104,9 @@ impl MysqlStore {
             .timezone(None)
             .pipes_as_concat(false)
             .no_engine_substitution(false);
-        let pool = MySqlPoolOptions::new()
+        let trust = Trust::default();
+        let pool = trust
+            .guard(MySqlPoolOptions::new())
             .max_connections(4)
             .min_connections(0)
             .acquire_timeout(Duration::from_secs(5))
@@ -110,6 +118,7 @@ impl MysqlStore {
             inner: Arc::new(Inner {
                 options,
                 pool,
+                trust,
                 heart: Mutex::new(None),
                 server: OnceLock::new(),
             }),
@@ -135,7 +144,8 @@ impl MysqlStore {
             // The server notices a broken connection by itself.
             let _ = connection.close().await;
         }
-        self.inner.pool.close().await;
+        // A connection that has fallen silent never comes back.
+        let _ = tokio::time::timeout(CLOSING, self.inner.pool.close()).await;
     }
 
     /// A connection outside the pool. What it holds ends with it, also when its user is dropped.

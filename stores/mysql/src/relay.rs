@@ -26,6 +26,10 @@ impl Store for MysqlStore {
         SHARDS
     }
 
+    fn hang_up(&self) {
+        self.inner.trust.hang_up();
+    }
+
     async fn check(&self) -> Result<()> {
         self.check_server().await?;
         self.check_settings().await?;

@@ -19,6 +19,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnection, PgPool, Postgres};
 
 use crate::classify;
+use crate::trust::Trust;
 
 /// A kept connection goes back to the pool now and then, so that the pool can renew it.
 const KEEP: Duration = Duration::from_secs(60);
@@ -35,9 +36,19 @@ struct Held {
 }
 
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<Option<Held>>);
+pub(crate) struct Kept {
+    slot: Mutex<Option<Held>>,
+    trust: Trust,
+}
 
 impl Kept {
+    pub(crate) fn new(trust: Trust) -> Self {
+        Self {
+            trust,
+            ..Self::default()
+        }
+    }
+
     /// Runs one piece of work on the kept connection.
     pub(crate) async fn with<T>(
         &self,
@@ -45,6 +56,7 @@ impl Kept {
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T>,
     ) -> Result<T> {
         let kept = self.slot().take();
+        let kept = kept.filter(|held| self.trust.trusts_since(held.since));
         let mut held = match kept {
             Some(held) => held,
             None => Held {
@@ -70,7 +82,7 @@ impl Kept {
     }
 
     fn slot(&self) -> std::sync::MutexGuard<'_, Option<Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

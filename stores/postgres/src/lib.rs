@@ -25,6 +25,7 @@ mod parked;
 mod relay;
 mod rows;
 mod together;
+mod trust;
 mod values;
 mod wake;
 
@@ -42,6 +43,7 @@ pub use guard::{GUARD_TABLE, PostgresGuard};
 pub use migrate::{MIGRATIONS, print_migrations};
 
 use kept::Kept;
+use trust::Trust;
 
 /// Fixed for the life of the tables: the generated column `shard` is a number below this.
 pub(crate) const SHARDS: u16 = 32;
@@ -59,6 +61,7 @@ struct Inner {
     /// Where to listen, if not there.
     direct: OnceLock<PgConnectOptions>,
     pool: PgPool,
+    trust: Trust,
     reader: Kept,
     settler: Kept,
     /// Heartbeats never wait for a free connection.
@@ -94,7 +97,9 @@ impl PostgresStore {
 
     fn with_options(options: PgConnectOptions) -> Self {
         let options = options.log_statements(tracing::log::LevelFilter::Off);
-        let pool = PgPoolOptions::new()
+        let trust = Trust::default();
+        let pool = trust
+            .guard(PgPoolOptions::new())
             .max_connections(5)
             .min_connections(0)
             .acquire_timeout(Duration::from_secs(5))
@@ -115,8 +120,9 @@ impl PostgresStore {
                 options,
                 direct: OnceLock::new(),
                 pool,
-                reader: Kept::default(),
-                settler: Kept::default(),
+                reader: Kept::new(trust.clone()),
+                settler: Kept::new(trust.clone()),
+                trust,
                 heart: Mutex::new(None),
                 voice: Mutex::new(None),
             }),
@@ -141,8 +147,15 @@ impl PostgresStore {
     /// It begins in a task of its own: the driver does not roll back when its caller goes away in
     /// the middle of BEGIN, and the connection would go back to the pool inside a transaction.
     pub(crate) async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
-        let pool = self.pool().clone();
-        let begun = tokio::spawn(async move { pool.begin().await });
+        let (pool, trust) = (self.pool().clone(), self.inner.trust.clone());
+        let begun = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                // The pool closes the connection instead of taking it back.
+                () = trust.hung_up() => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+                begun = pool.begin() => begun,
+            }
+        });
         let begun = begun.await.map_err(|e| StoreError::Database(e.into()))?;
         begun.map_err(classify)
     }

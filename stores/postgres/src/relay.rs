@@ -18,6 +18,9 @@ use sqlx::{ConnectOptions, Connection, Postgres, Row, Transaction};
 use crate::rows::Sorted;
 use crate::{MIGRATIONS, PostgresStore, SHARDS, classify, enqueue, rows, wake};
 
+/// How long to wait for connections in use when the store is closed.
+const CLOSING: Duration = Duration::from_secs(10);
+
 #[async_trait]
 impl Store for PostgresStore {
     fn describe(&self) -> String {
@@ -32,6 +35,10 @@ impl Store for PostgresStore {
 
     fn shards(&self) -> u16 {
         SHARDS
+    }
+
+    fn hang_up(&self) {
+        self.inner.trust.hang_up();
     }
 
     async fn check(&self) -> Result<()> {
@@ -629,6 +636,7 @@ impl PostgresStore {
             let work = async |_: &mut PgConnection| Err(StoreError::Doomed("closed".into()));
             let _: Result<()> = kept.with(self.pool(), work).await;
         }
-        closing.await;
+        // A connection that has fallen silent never comes back.
+        let _ = tokio::time::timeout(CLOSING, closing).await;
     }
 }

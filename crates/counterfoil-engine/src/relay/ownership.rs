@@ -10,9 +10,10 @@ use counterfoil_core::store::{RelayId, Result, ShardRef, ShardSet, Survey, Taken
 use super::{Done, Relay};
 
 impl Relay {
-    /// Looks at who lives and owns what.
+    /// Looks at who lives and owns what. Also while the relay stops: a relay that does nothing at the
+    /// database is not kept alive.
     pub(super) fn start_balance(&mut self, now: Instant) {
-        if self.balancing || self.stopping || now < self.next_balance || !self.store_open(now) {
+        if self.balancing || now < self.next_balance || !self.store_open(now) {
             return;
         }
         self.balancing = true;

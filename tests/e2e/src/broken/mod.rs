@@ -131,6 +131,10 @@ impl Store for BrokenStore {
         self.inner.shards()
     }
 
+    fn hang_up(&self) {
+        self.inner.hang_up();
+    }
+
     async fn check(&self) -> Result<()> {
         self.inner.check().await
     }

@@ -1,0 +1,215 @@
+//! A store whose operations end.
+//!
+//! # Why
+//! A connection can fall silent: a firewall forgets it, or the server's host vanishes. Then nothing
+//! comes back, not even an error, until the operating system gives up after a quarter of an hour. A
+//! relay that waited so long would keep its shards by its heartbeats and deliver nothing.
+//!
+//! # Promise
+//! Every operation of a relay ends before a lease has passed: with its answer, or with an error. When it
+//! ends without an answer, the connections that are open then are not used again. [`Bounded::silent_for`]
+//! tells how long no work was done, so that a relay that cannot work stops claiming to be alive.
+//!
+//! Migrations and checks are the operator's: they take as long as they take.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use counterfoil_core::message::Aggregate;
+use counterfoil_core::row::RawRow;
+use counterfoil_core::store::{
+    Enqueued, Fence, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled, Settlement,
+    ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting, Wake, Want,
+};
+use tokio::sync::watch;
+
+/// Sweeping removes a batch of rows, and nobody waits for it.
+const SWEEP: Duration = Duration::from_secs(300);
+
+/// An operation was not answered in time.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+struct Late(Duration);
+
+pub(crate) struct Bounded {
+    inner: Arc<dyn Store>,
+    lease: Duration,
+    /// When work was last done.
+    worked: watch::Sender<Instant>,
+    /// How often an operation was not answered in time.
+    hang_ups: watch::Sender<u64>,
+}
+
+impl Bounded {
+    pub(crate) fn new(inner: Arc<dyn Store>, lease: Duration) -> Self {
+        Self {
+            inner,
+            lease,
+            worked: watch::Sender::new(Instant::now()),
+            hang_ups: watch::Sender::new(0),
+        }
+    }
+
+    /// How long ago an operation of the relay's work succeeded.
+    pub(crate) fn silent_for(&self) -> Duration {
+        self.worked.borrow().elapsed()
+    }
+
+    /// Changes when the connections were given up.
+    pub(crate) fn hang_ups(&self) -> watch::Receiver<u64> {
+        self.hang_ups.subscribe()
+    }
+
+    /// Leaves time for a second try within the lease.
+    fn limit(&self) -> Duration {
+        self.lease * 2 / 3
+    }
+
+    async fn work<T>(&self, operation: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let answer = self.within(self.limit(), operation).await;
+        if answer.is_ok() {
+            self.worked.send_replace(Instant::now());
+        }
+        answer
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        operation: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let mut operation = pin!(operation);
+        match tokio::time::timeout(limit, operation.as_mut()).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                // Before the operation is dropped, and its connection with it.
+                self.inner.hang_up();
+                self.hang_ups.send_modify(|n| *n += 1);
+                Err(StoreError::Unreachable(Late(limit).into()))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Bounded {
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn shards(&self) -> u16 {
+        self.inner.shards()
+    }
+
+    fn hang_up(&self) {
+        self.inner.hang_up();
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.inner.check().await
+    }
+
+    async fn migrate(&self) -> Result<()> {
+        self.inner.migrate().await
+    }
+
+    async fn join(&self, relay: &RelayId, queues: &[Arc<str>], lease: Duration) -> Result<()> {
+        self.work(self.inner.join(relay, queues, lease)).await
+    }
+
+    /// Has a connection of its own, and says nothing about the others. It leaves time for two more
+    /// before the lease is over.
+    async fn heartbeat(&self, relay: &RelayId, lease: Duration) -> Result<bool> {
+        self.within(lease / 3, self.inner.heartbeat(relay, lease))
+            .await
+    }
+
+    async fn survey(&self, relay: &RelayId, queues: &[Arc<str>]) -> Result<Survey> {
+        self.work(self.inner.survey(relay, queues)).await
+    }
+
+    async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {
+        self.work(self.inner.take(relay, wanted)).await
+    }
+
+    async fn give(&self, relay: &RelayId, given: &[ShardRef]) -> Result<()> {
+        self.work(self.inner.give(relay, given)).await
+    }
+
+    async fn leave(&self, relay: &RelayId) -> Result<()> {
+        self.work(self.inner.leave(relay)).await
+    }
+
+    async fn read(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
+        self.work(self.inner.read(wants, skip)).await
+    }
+
+    async fn read_waiting(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Waiting> {
+        self.work(self.inner.read_waiting(wants, skip)).await
+    }
+
+    async fn read_lanes(
+        &self,
+        queue: &str,
+        lanes: &[Aggregate],
+        per_lane: usize,
+    ) -> Result<Vec<RawRow>> {
+        self.work(self.inner.read_lanes(queue, lanes, per_lane))
+            .await
+    }
+
+    async fn runnable_lanes(
+        &self,
+        queue: &str,
+        shards: ShardSet,
+        limit: usize,
+    ) -> Result<Vec<Aggregate>> {
+        self.work(self.inner.runnable_lanes(queue, shards, limit))
+            .await
+    }
+
+    async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
+        self.work(self.inner.suspect(fence, seq)).await
+    }
+
+    async fn settle(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled> {
+        self.work(self.inner.settle(fence, settlement)).await
+    }
+
+    async fn enqueue(&self, messages: &[Keyed]) -> Result<Vec<Enqueued>> {
+        self.work(self.inner.enqueue(messages)).await
+    }
+
+    async fn note_unavailable(&self, queue: &str, unavailable: bool) -> Result<Option<Duration>> {
+        self.work(self.inner.note_unavailable(queue, unavailable))
+            .await
+    }
+
+    async fn breakers(&self) -> Result<Vec<Kept>> {
+        self.work(self.inner.breakers()).await
+    }
+
+    async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
+        self.work(self.inner.remember_breaker(destination, what))
+            .await
+    }
+
+    async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
+        self.work(self.inner.pause(queue, reason, by)).await
+    }
+
+    async fn sweep(&self, retention: &Retention) -> Result<u64> {
+        self.within(SWEEP, self.inner.sweep(retention)).await
+    }
+
+    async fn announce(&self) -> Result<()> {
+        self.within(self.limit(), self.inner.announce()).await
+    }
+
+    async fn listen(&self) -> Result<Option<Box<dyn Wake>>> {
+        self.within(self.limit(), self.inner.listen()).await
+    }
+}
