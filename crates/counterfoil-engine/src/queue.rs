@@ -31,6 +31,14 @@ pub(crate) struct OwnedShard {
     pub(crate) leaving: Option<Instant>,
 }
 
+/// A shard that was given back. What looked around before the store had done so still shows it as
+/// ours, and must not take it again.
+pub(crate) struct GivenShard {
+    epoch: i64,
+    /// The first look around that has begun after the giving had ended. Absent while it is under way.
+    seen_from: Option<u64>,
+}
+
 /// The relay's knowledge of one queue.
 pub(crate) struct Queue {
     pub(crate) spec: QueueSpec,
@@ -39,6 +47,7 @@ pub(crate) struct Queue {
     pub(crate) dependency: Arc<Dependency>,
     pub(crate) lanes: Lanes,
     pub(crate) shards: BTreeMap<u16, OwnedShard>,
+    given: BTreeMap<u16, GivenShard>,
     pub(crate) mark: LowMark,
     /// Grows with every newly owned shard and whenever rows are dropped: what reads that began
     /// before bring is not taken in.
@@ -89,6 +98,7 @@ impl Queue {
             dependency,
             lanes: Lanes::new(settings.lane),
             shards: BTreeMap::new(),
+            given: BTreeMap::new(),
             mark: LowMark::default(),
             generation: 0,
             paused: false,
@@ -138,7 +148,41 @@ impl Queue {
         }
     }
 
+    /// Begins to give a shard back.
+    pub(crate) fn give(&mut self, shard: u16) {
+        if let Some(owned) = self.shards.remove(&shard) {
+            let given = GivenShard {
+                epoch: owned.epoch,
+                seen_from: None,
+            };
+            self.given.insert(shard, given);
+        }
+    }
+
+    /// The giving has ended, well or not: looks around from this one on tell the truth about it.
+    pub(crate) fn gave(&mut self, shard: u16, look: u64) {
+        if let Some(given) = self.given.get_mut(&shard) {
+            given.seen_from = Some(look);
+        }
+    }
+
+    /// Under another name nothing was ever ours.
+    pub(crate) fn forget_given(&mut self) {
+        self.given.clear();
+    }
+
+    /// A look around shows a shard as ours that we do not know. Answers whether to take it, and whether its
+    /// last owner may have died: it was taken, and the answer did not reach us; or giving it failed.
+    pub(crate) fn found(&mut self, shard: u16, epoch: i64, look: u64) -> Option<bool> {
+        let Some(given) = self.given.get(&shard) else {
+            return Some(true);
+        };
+        given.seen_from.filter(|from| look >= *from)?;
+        Some(given.epoch != epoch)
+    }
+
     pub(crate) fn took(&mut self, taken: &Taken) {
+        self.given.remove(&taken.shard.shard);
         self.shards.insert(
             taken.shard.shard,
             OwnedShard {

@@ -149,6 +149,8 @@ pub(crate) struct Relay {
     reading: bool,
     tending: bool,
     balancing: bool,
+    /// The number of the last look around that has begun.
+    look: u64,
     /// Copies were made for other queues.
     rerouted: bool,
     /// When rows were last found.
@@ -199,6 +201,7 @@ impl Relay {
             reading: false,
             tending: false,
             balancing: false,
+            look: 0,
             rerouted: false,
             lively: now,
             next_poll: now,

@@ -17,6 +17,7 @@ impl Relay {
             return;
         }
         self.balancing = true;
+        self.look += 1;
         self.next_balance = now + self.settings.lease / 3;
         let (store, relay) = (Arc::clone(&self.store), self.relay_id());
         let names = self.names();
@@ -79,8 +80,10 @@ impl Relay {
                 queue.lost(lost);
             }
             for (shard, epoch) in ours {
-                if !queue.shards.contains_key(&shard) {
-                    // Taken, but the answer did not reach us.
+                if queue.shards.contains_key(&shard) {
+                    continue;
+                }
+                if let Some(from_dead) = queue.found(shard, epoch, self.look) {
                     let shard = ShardRef {
                         queue: Arc::clone(queue.name()),
                         shard,
@@ -88,7 +91,7 @@ impl Relay {
                     queue.took(&Taken {
                         shard,
                         epoch,
-                        from_dead: true,
+                        from_dead,
                     });
                 }
             }
@@ -128,7 +131,7 @@ impl Relay {
         let mut given: Vec<ShardRef> = Vec::new();
         for queue in &mut self.queues {
             for shard in queue.left(now) {
-                queue.shards.remove(&shard);
+                queue.give(shard);
                 given.push(ShardRef {
                     queue: Arc::clone(queue.name()),
                     shard,
@@ -146,6 +149,12 @@ impl Relay {
     }
 
     pub(super) fn gave(&mut self, given: &[ShardRef], result: Result<()>) {
+        let next = self.look + 1;
+        for (name, shards) in by_queue(given) {
+            if let Some(queue) = self.queues.iter_mut().find(|q| *q.name() == name) {
+                shards.iter().for_each(|shard| queue.gave(shard, next));
+            }
+        }
         match result {
             Ok(()) => tracing::info!(shards = given.len(), "gave shards to other relays"),
             // The next survey shows them as ours, and they are offered again.
@@ -165,6 +174,7 @@ impl Relay {
             for queue in &mut self.queues {
                 let all = queue.shards.keys().copied().collect();
                 queue.lost(all);
+                queue.forget_given();
             }
             self.next_balance = Instant::now();
         }

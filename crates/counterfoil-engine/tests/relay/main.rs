@@ -8,6 +8,7 @@
 
 mod breaker;
 mod failures;
+mod handover;
 mod order;
 mod stopping;
 mod support;

@@ -21,6 +21,7 @@
 //! # }).unwrap();
 //! ```
 
+mod calls;
 mod clock;
 mod desk;
 mod guard;
@@ -38,12 +39,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+pub use calls::{Hold, Point};
 pub use clock::Clock;
 pub use guard::MemoryGuard;
 pub use harness::MemoryHarness;
 pub use topic::Topic;
 pub use tx::{MemoryTx, Savepoint};
 
+use calls::Calls;
 use state::State;
 
 /// The outbox. Clones are handles on the same one.
@@ -60,6 +63,7 @@ struct Inner {
     ended: Notify,
     /// The number of commits, for those who listen.
     committed: watch::Sender<u64>,
+    calls: Calls,
 }
 
 impl MemoryStore {
@@ -76,6 +80,7 @@ impl MemoryStore {
                 clock,
                 ended: Notify::new(),
                 committed: watch::Sender::new(0),
+                calls: Calls::default(),
             }),
         }
     }

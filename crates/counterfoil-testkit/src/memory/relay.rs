@@ -15,6 +15,7 @@ use counterfoil_core::store::{
 use tokio::sync::watch;
 
 use super::MemoryStore;
+use super::calls::Point;
 use super::settle::event;
 use super::state::SHARDS;
 
@@ -29,41 +30,52 @@ impl Store for MemoryStore {
     }
 
     async fn check(&self) -> Result<()> {
+        self.begin_call("check").await;
         Ok(())
     }
 
     async fn migrate(&self) -> Result<()> {
+        self.begin_call("migrate").await;
         Ok(())
     }
 
     async fn join(&self, relay: &RelayId, queues: &[Arc<str>], lease: Duration) -> Result<()> {
+        self.begin_call("join").await;
         self.lock().join(relay, queues, lease, self.clock().now());
         Ok(())
     }
 
     async fn heartbeat(&self, relay: &RelayId, lease: Duration) -> Result<bool> {
+        self.begin_call("heartbeat").await;
         Ok(self.lock().heartbeat(relay, lease, self.clock().now()))
     }
 
     async fn survey(&self, _relay: &RelayId, queues: &[Arc<str>]) -> Result<Survey> {
-        Ok(self.lock().survey(queues, self.clock().now()))
+        self.begin_call("survey").await;
+        let survey = self.lock().survey(queues, self.clock().now());
+        self.pass("survey", Point::After).await;
+        Ok(survey)
     }
 
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {
+        self.begin_call("take").await;
         Ok(self.lock().take(relay, wanted, self.clock().now()))
     }
 
     async fn give(&self, relay: &RelayId, given: &[ShardRef]) -> Result<()> {
+        self.begin_call("give").await;
         self.lock().give(relay, given);
         Ok(())
     }
 
     async fn leave(&self, relay: &RelayId) -> Result<()> {
+        self.begin_call("leave").await;
         self.lock().leave(relay);
         Ok(())
     }
 
     async fn read(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
+        self.begin_call("read").await;
         let (state, now) = (self.lock(), self.clock().now());
         let rows: Vec<_> = wants
             .iter()
@@ -84,6 +96,7 @@ impl Store for MemoryStore {
     }
 
     async fn read_waiting(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Waiting> {
+        self.begin_call("read_waiting").await;
         let (state, now) = (self.lock(), self.clock().now());
         let paused = state.queues.iter().filter(|(_, q)| q.paused.is_some());
         Ok(Waiting {
@@ -101,6 +114,7 @@ impl Store for MemoryStore {
         lanes: &[Aggregate],
         per_lane: usize,
     ) -> Result<Vec<RawRow>> {
+        self.begin_call("read_lanes").await;
         Ok(self.lock().read_lanes(queue, lanes, per_lane))
     }
 
@@ -110,10 +124,12 @@ impl Store for MemoryStore {
         shards: ShardSet,
         limit: usize,
     ) -> Result<Vec<Aggregate>> {
+        self.begin_call("runnable_lanes").await;
         Ok(self.lock().runnable_lanes(queue, shards, limit))
     }
 
     async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
+        self.begin_call("suspect").await;
         let mut state = self.lock();
         let held = state.holding(fence);
         let row = state
@@ -127,10 +143,12 @@ impl Store for MemoryStore {
     }
 
     async fn settle(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled> {
+        self.begin_call("settle").await;
         Ok(self.lock().settle(fence, settlement, self.clock().now()))
     }
 
     async fn enqueue(&self, messages: &[Keyed]) -> Result<Vec<Enqueued>> {
+        self.begin_call("enqueue").await;
         let mut tx = self.begin();
         let mut answers = Vec::with_capacity(messages.len());
         for keyed in messages {
@@ -141,6 +159,7 @@ impl Store for MemoryStore {
     }
 
     async fn note_unavailable(&self, queue: &str, unavailable: bool) -> Result<Option<Duration>> {
+        self.begin_call("note_unavailable").await;
         let (mut state, now) = (self.lock(), self.clock().now());
         let noted = &mut state
             .queues
@@ -156,10 +175,12 @@ impl Store for MemoryStore {
     }
 
     async fn breakers(&self) -> Result<Vec<Kept>> {
+        self.begin_call("breakers").await;
         Ok(self.lock().breakers.values().cloned().collect())
     }
 
     async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
+        self.begin_call("remember_breaker").await;
         let mut state = self.lock();
         let kept = state.breakers.entry(destination.to_owned()).or_default();
         kept.destination = destination.to_owned();
@@ -177,6 +198,7 @@ impl Store for MemoryStore {
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
+        self.begin_call("pause").await;
         let (mut state, now) = (self.lock(), self.clock().now());
         let paused = &mut state.queues.entry(queue.to_owned()).or_default().paused;
         if paused.is_none() {
@@ -191,15 +213,18 @@ impl Store for MemoryStore {
     }
 
     async fn sweep(&self, retention: &Retention) -> Result<u64> {
+        self.begin_call("sweep").await;
         Ok(self.lock().sweep(retention, self.clock().now()))
     }
 
     async fn announce(&self) -> Result<()> {
+        self.begin_call("announce").await;
         self.inner.committed.send_modify(|n| *n += 1);
         Ok(())
     }
 
     async fn listen(&self) -> Result<Option<Box<dyn Wake>>> {
+        self.begin_call("listen").await;
         Ok(Some(Box::new(Listener(self.inner.committed.subscribe()))))
     }
 }
