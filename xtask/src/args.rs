@@ -6,6 +6,7 @@
 
 use crate::servers::{self, Server};
 use crate::stop::Stop;
+use crate::test::matrix;
 
 /// What `cargo xtask help` prints.
 pub(crate) const HELP: &str = include_str!("help.txt");
@@ -54,6 +55,8 @@ pub(crate) struct TestOptions {
     pub(crate) filter: Option<String>,
     /// Arguments for the test binaries.
     pub(crate) binary_args: Vec<String>,
+    /// Run the stores' suites on each version of their servers, and nothing else.
+    pub(crate) matrix: bool,
 }
 
 /// Reads the words after `cargo xtask`.
@@ -82,6 +85,7 @@ fn test(words: &[String]) -> Result<Command, Stop> {
         match word.as_str() {
             "--help" | "-h" => return Ok(Command::Help),
             "--no-servers" => none = true,
+            "--matrix" => options.matrix = true,
             "--with" => options
                 .servers
                 .push(server(value("--with", words.next())?)?),
@@ -93,6 +97,12 @@ fn test(words: &[String]) -> Result<Command, Stop> {
     }
     if none && !options.servers.is_empty() {
         return Err(usage("--no-servers and --with exclude each other"));
+    }
+    if none && options.matrix {
+        return Err(usage("--no-servers and --matrix exclude each other"));
+    }
+    if options.matrix && options.servers.is_empty() {
+        options.servers = matrix::servers().collect();
     }
     if !none {
         options.servers = some_or_all(options.servers);
@@ -207,6 +217,16 @@ mod tests {
             parsed("test --no-servers --with mariadb"),
             Err(Stop::Usage(_))
         ));
+        let Ok(Command::Test(matrix)) = parsed("test --matrix") else {
+            panic!("not a test command");
+        };
+        assert!(
+            matrix
+                .servers
+                .iter()
+                .any(|server| server.name == "postgres18")
+        );
+        assert!(matrix.servers.iter().all(|server| server.name != "redis"));
     }
 
     #[test]
@@ -235,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_help_names_every_server_and_its_variable() {
-        for server in servers::ALL {
+        for server in servers::ALL.iter().chain(servers::OTHER_VERSIONS) {
             assert!(HELP.contains(server.name), "{}", server.name);
             assert!(HELP.contains(server.variable), "{}", server.variable);
         }

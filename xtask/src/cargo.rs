@@ -87,6 +87,23 @@ pub(crate) fn test(base: &[&str], options: &TestOptions) -> Command {
     command
 }
 
+/// Builds the test binaries of one of [`TESTS`] and tells about each as a line of JSON.
+///
+/// With the same choice of crates as [`test`]: another one would unify features in another way, and
+/// build everything again.
+pub(crate) fn test_binaries(base: &[&str], options: &TestOptions) -> Command {
+    let mut command = cargo();
+    command.args(base);
+    if options.packages.is_empty() {
+        command.arg("--workspace");
+    }
+    for package in &options.packages {
+        command.args(["--package", package]);
+    }
+    command.args(["--no-run", "--message-format=json"]);
+    command
+}
+
 /// Builds (`build`) or runs (`run`) a bench.
 pub(crate) fn bench(verb: &str, name: &str) -> Command {
     let mut command = cargo();

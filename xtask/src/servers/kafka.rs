@@ -18,7 +18,7 @@ use std::process::Command;
 
 use super::account::Account;
 use super::daemon::Daemon;
-use super::{Server, Started, packages, port};
+use super::{Server, Started, cache, packages, port};
 use crate::process::{Signal, find, quiet};
 use crate::stop::Stop;
 
@@ -33,7 +33,7 @@ pub(crate) const SERVER: Server = Server {
 const VERSION: &str = "4.1.0";
 const LOG4J_VERSION: &str = "2.24.3";
 /// The tests that need a Kafka of their own look for the library there too.
-const DIRECTORY: &str = "counterfoil/kafka-4.1.0";
+const DIRECTORY: &str = "kafka-4.1.0";
 /// Any will do, as long as it has this form.
 const CLUSTER: &str = "Q291bnRlcmZvaWwtdGVzdA";
 const READY: &str = "Kafka Server started";
@@ -117,35 +117,19 @@ num.io.threads=2
 
 /// The directory with the server's library, which is fetched if it is not there.
 fn library() -> Result<PathBuf, Stop> {
-    let library = cache()?.join(DIRECTORY);
-    if library.is_dir() {
-        return Ok(library);
-    }
-    let mvn = packages::provide(&["maven"], || find("mvn", &[]))?;
-    eprintln!("xtask: fetching Kafka {VERSION}");
-    let parts = library.with_extension(format!("part-{}", std::process::id()));
-    let failed =
-        |error: std::io::Error| Stop::failed(format!("cannot fill {}: {error}", parts.display()));
-    let pom = parts.join("pom.xml");
-    let jars = parts.join("jars");
-    fs::create_dir_all(&jars).map_err(failed)?;
-    write(&pom, &project())?;
-    let copied = quiet(
-        Command::new(&mvn)
-            .args(["-q", "-B", "-f"])
-            .arg(&pom)
-            .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
-            .arg(format!("-DoutputDirectory={}", jars.display())),
-    );
-    // Either all of it is there under its name, or nothing.
-    let moved = copied.and_then(|_| fs::rename(&jars, &library).map_err(failed));
-    let _ = fs::remove_dir_all(&parts);
-    match moved {
-        // Another xtask was faster.
-        Err(Stop::Failed(_)) if library.is_dir() => Ok(library),
-        Err(stop) => Err(stop),
-        Ok(()) => Ok(library),
-    }
+    cache::provide(DIRECTORY, |jars| {
+        let mvn = packages::provide(&["maven"], || find("mvn", &[]))?;
+        let pom = jars.join("pom.xml");
+        write(&pom, &project())?;
+        quiet(
+            Command::new(&mvn)
+                .args(["-q", "-B", "-f"])
+                .arg(&pom)
+                .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
+                .arg(format!("-DoutputDirectory={}", jars.display())),
+        )?;
+        Ok(())
+    })
 }
 
 fn project() -> String {
@@ -166,14 +150,6 @@ fn project() -> String {
             LOG4J_VERSION
         ),
     )
-}
-
-fn cache() -> Result<PathBuf, Stop> {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    given("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| given("HOME").map(|home| PathBuf::from(home).join(".cache")))
-        .ok_or_else(|| Stop::failed("neither XDG_CACHE_HOME nor HOME says where to keep Kafka"))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Stop> {

@@ -9,9 +9,12 @@
 //! One file here with a `SERVER` constant, one line in [`ALL`], one line in `help.txt`.
 
 mod account;
+mod cache;
 mod daemon;
+mod embedded;
 mod kafka;
 mod mariadb;
+mod mysql;
 mod nats;
 pub(crate) mod nginx;
 mod packages;
@@ -20,6 +23,7 @@ mod postgres;
 mod rabbitmq;
 mod redis;
 mod sqs;
+mod unstable;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,12 +38,16 @@ use daemon::Daemon;
 pub(crate) const ALL: &[Server] = &[
     postgres::SERVER,
     mariadb::SERVER,
+    mysql::SERVER,
     redis::SERVER,
     rabbitmq::SERVER,
     kafka::SERVER,
     nats::SERVER,
     sqs::SERVER,
 ];
+
+/// Other versions of them, for `cargo xtask test --matrix` only.
+pub(crate) const OTHER_VERSIONS: &[Server] = &[embedded::POSTGRES_17, embedded::POSTGRES_18];
 
 /// One kind of server.
 #[derive(Debug)]
@@ -92,7 +100,8 @@ pub(crate) struct Fleet {
 
 /// The server with this name on the command line.
 pub(crate) fn named(name: &str) -> Option<&'static Server> {
-    ALL.iter().find(|server| server.name == name)
+    let mut every = ALL.iter().chain(OTHER_VERSIONS);
+    every.find(|server| server.name == name)
 }
 
 impl Fleet {
@@ -104,10 +113,12 @@ impl Fleet {
             daemons: Vec::new(),
             scratch: Scratch::new()?,
         };
-        for server in ALL {
+        let is_wanted = |server: &Server| wanted.iter().any(|wanted| wanted.name == server.name);
+        let others = OTHER_VERSIONS.iter().filter(|server| is_wanted(server));
+        for server in ALL.iter().chain(others) {
             let presence = if given(server) {
                 Presence::FromEnvironment
-            } else if wanted.iter().any(|wanted| wanted.name == server.name) {
+            } else if is_wanted(server) {
                 fleet.add(server)?
             } else {
                 Presence::NotWanted
@@ -131,6 +142,15 @@ impl Fleet {
     /// The variables that have to be set for the servers started here.
     pub(crate) fn urls(&self) -> &[(&'static str, String)] {
         &self.urls
+    }
+
+    /// The address of a server of this run. Absent when it is not there.
+    pub(crate) fn url(&self, server: &Server) -> Option<String> {
+        let started = self.urls.iter().find(|(name, _)| *name == server.variable);
+        started
+            .map(|(_, url)| url.clone())
+            .or_else(|| std::env::var(server.variable).ok())
+            .filter(|url| !url.is_empty())
     }
 
     /// Lets a command find the servers.

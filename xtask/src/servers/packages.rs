@@ -34,15 +34,21 @@ pub(crate) fn provide<T>(packages: &[&str], locate: impl Fn() -> Option<T>) -> R
 }
 
 fn install(packages: &[&str]) -> Result<(), Stop> {
-    static UPDATED: OnceLock<()> = OnceLock::new();
-
     eprintln!("xtask: installing {}", packages.join(" "));
     let _policy = Policy::deny_starts(Path::new(POLICY))?;
+    update()?;
+    apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
+}
+
+/// Lets apt ask its sources what there is, once in a run.
+pub(crate) fn update() -> Result<(), Stop> {
+    static UPDATED: OnceLock<()> = OnceLock::new();
+
     if UPDATED.get().is_none() {
         apt_get(&["update"])?;
         let _ = UPDATED.set(());
     }
-    apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
+    Ok(())
 }
 
 fn apt_get(args: &[&str]) -> Result<(), Stop> {

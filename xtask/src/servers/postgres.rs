@@ -18,14 +18,30 @@ pub(crate) const SERVER: Server = Server {
     start,
 };
 
-struct Programs {
-    initdb: PathBuf,
-    postgres: PathBuf,
-    pg_isready: PathBuf,
+/// The server's programs, all of one version: it reads only what the initdb of its own made.
+pub(crate) struct Programs {
+    pub(crate) initdb: PathBuf,
+    pub(crate) postgres: PathBuf,
 }
 
 fn start(directory: &Path) -> Result<Started, Stop> {
-    let programs = packages::provide(&["postgresql"], locate)?;
+    let (programs, pg_isready) = packages::provide(&["postgresql"], locate)?;
+    launch(&programs, directory, |port| {
+        succeeds(
+            // Through its own socket: another server's port cannot answer for it.
+            Command::new(&pg_isready)
+                .args(["-q", "-U", "postgres", "-p", &port.to_string(), "-h"])
+                .arg(directory),
+        )
+    })
+}
+
+/// Makes a cluster in the directory and starts it; `is_ready` is given its port.
+pub(crate) fn launch(
+    programs: &Programs,
+    directory: &Path,
+    is_ready: impl Fn(u16) -> bool,
+) -> Result<Started, Stop> {
     let account = Account::of("postgres")?;
     account.own(directory)?;
     let data = directory.join("data");
@@ -45,14 +61,7 @@ fn start(directory: &Path) -> Result<Started, Stop> {
         command.arg("-c").arg(setting);
     }
     let mut daemon = Daemon::spawn(SERVER.title, Signal::Interrupt, directory, command)?;
-    daemon.wait_until_ready(|| {
-        succeeds(
-            // Through its own socket: another server's port cannot answer for it.
-            Command::new(&programs.pg_isready)
-                .args(["-q", "-U", "postgres", "-p", &port.to_string(), "-h"])
-                .arg(directory),
-        )
-    })?;
+    daemon.wait_until_ready(|| is_ready(port))?;
     Ok(Started {
         url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
         version: version(&programs.postgres),
@@ -75,16 +84,15 @@ fn version(postgres: &Path) -> String {
     said.trim().replace("postgres (PostgreSQL) ", "version ")
 }
 
-fn locate() -> Option<Programs> {
+fn locate() -> Option<(Programs, PathBuf)> {
     // Debian keeps the server programs out of PATH, one directory for each version.
     let others = newest_first("/usr/lib/postgresql");
-    // A server reads only what the initdb of its own version made.
     let directory = find_together(&["initdb", "postgres", "pg_isready"], &others)?;
-    Some(Programs {
+    let programs = Programs {
         initdb: directory.join("initdb"),
         postgres: directory.join("postgres"),
-        pg_isready: directory.join("pg_isready"),
-    })
+    };
+    Some((programs, directory.join("pg_isready")))
 }
 
 fn newest_first(parent: &str) -> Vec<PathBuf> {

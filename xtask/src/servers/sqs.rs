@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::account::Account;
 use super::daemon::Daemon;
-use super::{Server, Started, packages, port};
+use super::{Server, Started, cache, packages, port};
 use crate::process::{Signal, find, quiet};
 use crate::stop::Stop;
 
@@ -30,7 +30,7 @@ pub(crate) const SERVER: Server = Server {
 
 const VERSION: &str = "1.7.1";
 /// The tests that need a server of their own look for the library there too.
-const DIRECTORY: &str = "counterfoil/elasticmq-1.7.1";
+const DIRECTORY: &str = "elasticmq-1.7.1";
 /// A server that does not answer is not ready.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -82,34 +82,19 @@ fn answers(port: u16) -> std::io::Result<bool> {
 
 /// The directory with the server's library, which is fetched if it is not there.
 fn library() -> Result<PathBuf, Stop> {
-    let library = cache()?.join(DIRECTORY);
-    if library.is_dir() {
-        return Ok(library);
-    }
-    let mvn = packages::provide(&["maven"], || find("mvn", &[]))?;
-    eprintln!("xtask: fetching ElasticMQ {VERSION}");
-    let parts = library.with_extension(format!("part-{}", std::process::id()));
-    let failed =
-        |error: std::io::Error| Stop::failed(format!("cannot fill {}: {error}", parts.display()));
-    let (pom, jars) = (parts.join("pom.xml"), parts.join("jars"));
-    fs::create_dir_all(&jars).map_err(failed)?;
-    write(&pom, &project())?;
-    let copied = quiet(
-        Command::new(&mvn)
-            .args(["-q", "-B", "-f"])
-            .arg(&pom)
-            .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
-            .arg(format!("-DoutputDirectory={}", jars.display())),
-    );
-    // Either all of it is there under its name, or nothing.
-    let moved = copied.and_then(|_| fs::rename(&jars, &library).map_err(failed));
-    let _ = fs::remove_dir_all(&parts);
-    match moved {
-        // Another xtask was faster.
-        Err(Stop::Failed(_)) if library.is_dir() => Ok(library),
-        Err(stop) => Err(stop),
-        Ok(()) => Ok(library),
-    }
+    cache::provide(DIRECTORY, |jars| {
+        let mvn = packages::provide(&["maven"], || find("mvn", &[]))?;
+        let pom = jars.join("pom.xml");
+        write(&pom, &project())?;
+        quiet(
+            Command::new(&mvn)
+                .args(["-q", "-B", "-f"])
+                .arg(&pom)
+                .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
+                .arg(format!("-DoutputDirectory={}", jars.display())),
+        )?;
+        Ok(())
+    })
 }
 
 fn project() -> String {
@@ -119,14 +104,6 @@ fn project() -> String {
          <groupId>org.elasticmq</groupId><artifactId>elasticmq-server_2.13</artifactId>\
          <version>{VERSION}</version></dependency></dependencies></project>\n"
     )
-}
-
-fn cache() -> Result<PathBuf, Stop> {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    given("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| given("HOME").map(|home| PathBuf::from(home).join(".cache")))
-        .ok_or_else(|| Stop::failed("neither XDG_CACHE_HOME nor HOME says where to keep ElasticMQ"))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Stop> {

@@ -5,11 +5,14 @@
 //! is not passed, and a binary that dies without a result is failed. The exit code is 0 only when
 //! nothing failed.
 
+pub(crate) mod matrix;
 mod skips;
 mod summary;
 mod tally;
 
 use std::io::{BufRead, BufReader, IsTerminal, PipeReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -31,7 +34,13 @@ pub(crate) fn run(options: &TestOptions) -> Result<u8, Stop> {
     let fleet = Fleet::start(&options.servers)?;
     let mut tally = Tally::default();
     for base in cargo::TESTS {
-        tally = run_cargo(base, options, &fleet, tally)?;
+        if !options.matrix {
+            let mut command = cargo::test(base, options);
+            fleet.equip(&mut command);
+            let what = format!("cargo {}", base.join(" "));
+            tally = follow_run(&mut command, &what, &fleet.file("skips"), tally)?;
+        }
+        tally = matrix::run(base, options, &fleet, tally)?;
     }
     if servers::are_mandatory()
         && let Err(stop) = fleet.require_all()
@@ -45,16 +54,14 @@ pub(crate) fn run(options: &TestOptions) -> Result<u8, Stop> {
     Ok(u8::from(tally.failed() > 0))
 }
 
-fn run_cargo(
-    base: &[&str],
-    options: &TestOptions,
-    fleet: &Fleet,
+/// Runs a command that runs tests, and counts them. Those that skip say so in the file.
+fn follow_run(
+    command: &mut Command,
+    what: &str,
+    skips: &Path,
     tally: Tally,
 ) -> Result<Tally, Stop> {
-    let mut command = cargo::test(base, options);
-    fleet.equip(&mut command);
-    let skips = fleet.file("skips");
-    command.env("COUNTERFOIL_TEST_SKIPS", &skips);
+    command.env("COUNTERFOIL_TEST_SKIPS", skips);
     if std::io::stdout().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
     }
@@ -67,14 +74,14 @@ fn run_cargo(
 
     let failed_before = tally.failed();
     let (sender, receiver) = mpsc::channel();
-    let skips = Skips::of(skips);
+    let skips = Skips::of(skips.to_owned());
     thread::spawn(move || follow(reader, tally, skips, &sender));
-    let status = batch(&mut command)?;
+    let status = batch(command)?;
     // The pipe ends when its last writer does, and the command holds two.
-    drop(command);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut tally = last(&receiver);
     if !status.success() && tally.failed() == failed_before {
-        tally.fail(format!("cargo {} ended with {status}", base.join(" ")));
+        tally.fail(format!("{what} ended with {status}"));
     }
     Ok(tally)
 }

@@ -53,6 +53,14 @@ impl Tally {
         true
     }
 
+    /// A binary that is run without cargo begins.
+    pub(crate) fn begin(&mut self, label: String) {
+        self.binaries.push(Binary {
+            label,
+            ..Binary::default()
+        });
+    }
+
     /// Adds a failure that is no test.
     pub(crate) fn fail(&mut self, what: String) {
         self.others += 1;
