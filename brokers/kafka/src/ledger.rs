@@ -52,6 +52,8 @@ struct Partition {
     entries: VecDeque<Entry>,
     /// Up to here everything is settled, and the broker does not know it yet.
     mark: Option<Mark>,
+    /// The offset after the last that was fetched.
+    end: i64,
 }
 
 impl Partition {
@@ -103,16 +105,15 @@ impl Ledger {
         epoch: Option<i32>,
         message: Fetched,
     ) {
-        let entries = self.partitions.get(&partition).map(|p| &p.entries);
-        let last = entries.and_then(VecDeque::back);
-        if last.is_some_and(|last| last.offset >= offset) {
-            // The log was cut and written anew: what we had is not there any more.
-            self.forget(partition);
+        let end = self.partitions.get(&partition).map_or(0, |p| p.end);
+        if offset < end {
+            self.truncate(partition, offset);
         }
         self.ready_bytes += message.size();
         self.fresh.push_back((partition, offset));
-        let entries = &mut self.partitions.entry(partition).or_default().entries;
-        entries.push_back(Entry {
+        let partition = self.partitions.entry(partition).or_default();
+        partition.end = offset + 1;
+        partition.entries.push_back(Entry {
             offset,
             epoch,
             state: State::Ready,
@@ -140,6 +141,12 @@ impl Ledger {
         }
         self.fresh_next = true;
         let place = self.again.pop_first()?;
+        self.no_longer_held(place);
+        Some(place)
+    }
+
+    /// A released message does not wait any more for its turn.
+    fn no_longer_held(&mut self, place: Place) {
         if let Some(key) = self.key(place)
             && let Some(count) = self.held.get_mut(&key)
         {
@@ -148,7 +155,6 @@ impl Ledger {
                 self.held.remove(&key);
             }
         }
-        Some(place)
     }
 
     /// The first one whose key has no released message that must come before it.
@@ -262,6 +268,34 @@ impl Ledger {
             .filter_map(|e| e.message.as_ref())
             .map(Fetched::size)
             .sum();
+    }
+
+    /// The log was cut at this offset and is written anew from there. What lies below it is still
+    /// in the log and still has to be settled.
+    fn truncate(&mut self, partition: i32, offset: i64) {
+        let kept = |place: &Place| place.0 != partition || place.1 < offset;
+        self.fresh.retain(kept);
+        self.out.retain(|_, place| kept(place));
+        let (again, cut) = std::mem::take(&mut self.again).into_iter().partition(kept);
+        self.again = again;
+        for place in cut {
+            self.no_longer_held(place);
+        }
+        let Some(partition) = self.partitions.get_mut(&partition) else {
+            return;
+        };
+        let below = partition.entries.partition_point(|e| e.offset < offset);
+        let cut = partition.entries.split_off(below);
+        let ready = cut.iter().filter(|e| e.state == State::Ready);
+        let bytes = ready.filter_map(|e| e.message.as_ref()).map(Fetched::size);
+        self.ready_bytes = self.ready_bytes.saturating_sub(bytes.sum());
+        if partition.entries.is_empty() {
+            // The broker may know a higher mark, behind which it would skip what is written anew.
+            partition.mark = Some(Mark {
+                offset,
+                epoch: None,
+            });
+        }
     }
 
     /// How many wait for somebody to ask.

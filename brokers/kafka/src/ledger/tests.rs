@@ -132,7 +132,7 @@ fn settling_twice_or_for_nobody_changes_nothing() {
 }
 
 #[test]
-fn a_log_that_was_cut_is_read_anew() {
+fn a_log_that_was_cut_is_read_anew_from_the_cut() {
     let mut ledger = ledger(&["a", "b", "c"]);
     let out = ledger.take(3);
 
@@ -141,6 +141,67 @@ fn a_log_that_was_cut_is_read_anew() {
 
     assert_eq!(ledger.marks(), []);
     assert_eq!(positions(&ledger.take(5)), ["t/0@1"]);
+    ledger.done(out[0].tag);
+    assert_eq!(ledger.marks(), [(0, mark(1))]);
+}
+
+#[test]
+fn what_lies_below_a_cut_is_still_handed_out() {
+    let mut ledger = ledger(&["a"; 10]);
+
+    ledger.push(0, 6, Some(6), message("x"));
+
+    let out = ledger.take(10);
+    let expected: Vec<String> = (0..=6).map(|offset| format!("t/0@{offset}")).collect();
+    assert_eq!(positions(&out), expected);
+    assert_eq!(ledger.ready_bytes, 0);
+    // The new message alone does not move the mark past those below it.
+    ledger.done(out[6].tag);
+    assert_eq!(ledger.marks(), []);
+    for arrival in &out[..6] {
+        ledger.done(arrival.tag);
+    }
+    let end = Mark {
+        offset: 7,
+        epoch: Some(6),
+    };
+    assert_eq!(ledger.marks(), [(0, end)]);
+}
+
+#[test]
+fn what_was_released_above_a_cut_holds_back_nobody() {
+    let mut ledger = ledger(&["a", "b", "b"]);
+    let out = ledger.take(3);
+    ledger.release(out[0].tag);
+    ledger.release(out[1].tag);
+    ledger.release(out[2].tag);
+
+    ledger.push(0, 1, Some(6), message("b"));
+
+    assert_eq!(positions(&ledger.take(5)), ["t/0@0", "t/0@1"]);
+    assert!(ledger.held.is_empty());
+    assert_eq!(ledger.ready(), 0);
+}
+
+#[test]
+fn a_mark_above_a_cut_is_taken_back() {
+    let back = Mark {
+        offset: 1,
+        epoch: None,
+    };
+    for told in [false, true] {
+        let mut ledger = ledger(&["a", "b", "c"]);
+        for arrival in ledger.take(3) {
+            ledger.done(arrival.tag);
+        }
+        if told {
+            ledger.marked(&[(0, mark(3))]);
+        }
+
+        ledger.push(0, 1, Some(6), message("x"));
+
+        assert_eq!(ledger.marks(), [(0, back)], "told: {told}");
+    }
 }
 
 #[test]
