@@ -124,8 +124,10 @@ pub(crate) struct Partition {
     ready: BTreeMap<u64, Item>,
     /// With the caller.
     out: BTreeSet<u64>,
-    /// The server is being asked about it.
-    pub(crate) looking: bool,
+    /// The server is being asked how many messages are out.
+    looking: bool,
+    /// What we had when it was asked, while the answer still tells something.
+    had: Option<BTreeSet<u64>>,
     /// It is being given back.
     pub(crate) leaving: bool,
 }
@@ -143,6 +145,7 @@ impl Partition {
             ready: BTreeMap::new(),
             out: BTreeSet::new(),
             looking: false,
+            had: None,
             leaving: false,
         }
     }
@@ -196,6 +199,8 @@ impl Partition {
                 look_at: now,
                 pause: FIRST_LOOK,
             });
+            // An answer that is under way tells of the time before.
+            self.had = None;
         }
         // One that the caller has stays with the caller: it is settled by its number.
         if !self.out.contains(&item.sequence) {
@@ -209,6 +214,15 @@ impl Partition {
         !self.looking && self.hold_back.as_ref().is_some_and(due)
     }
 
+    /// The server is asked from now on.
+    ///
+    /// Its answer is compared with what we have at this moment: what comes later may be missing in
+    /// the answer, and must not stand for messages that others have.
+    pub(crate) fn look(&mut self) {
+        self.looking = true;
+        self.had = Some(self.ready.keys().chain(&self.out).copied().collect());
+    }
+
     /// When it will be.
     pub(crate) fn look_at(&self) -> Option<Instant> {
         match self.looking {
@@ -219,14 +233,20 @@ impl Partition {
 
     /// The server says how many messages are out, of all members together.
     pub(crate) fn looked(&mut self, pending: Option<usize>, others_hold: bool, now: Instant) {
+        self.looking = false;
+        let ours = self.had.take().map(|had| {
+            // One that was settled meanwhile may be missing in the answer too.
+            let still = |n: &&u64| self.ready.contains_key(n) || self.out.contains(n);
+            had.iter().filter(still).count()
+        });
         let Some(hold) = &mut self.hold_back else {
             return;
         };
         if others_hold {
             hold.until = now + self.limits.ack_wait + SLACK;
         }
-        let ours = self.ready.len() + self.out.len();
-        if pending.is_some_and(|pending| pending <= ours) || now >= hold.until {
+        let all_ours = |(pending, ours): (usize, usize)| pending <= ours;
+        if pending.zip(ours).is_some_and(all_ours) || now >= hold.until {
             self.hold_back = None;
             return;
         }
@@ -322,6 +342,12 @@ mod tests {
         partition
     }
 
+    /// The server is asked, and answers before anything else happens.
+    fn answered(partition: &mut Partition, pending: Option<usize>, others: bool, now: Instant) {
+        partition.look();
+        partition.looked(pending, others, now);
+    }
+
     fn taken(partition: &mut Partition) -> Vec<u64> {
         std::iter::from_fn(|| partition.take().map(|item| item.sequence)).collect()
     }
@@ -344,7 +370,7 @@ mod tests {
         let now = Instant::now();
         let mut partition = ours();
         partition.came(item(1, "p"), now);
-        partition.looked(Some(1), false, now);
+        answered(&mut partition, Some(1), false, now);
 
         let left: Vec<u64> = partition.lost().iter().map(|i| i.sequence).collect();
 
@@ -388,13 +414,67 @@ mod tests {
         partition.came(item(6, "new"), now);
 
         assert_eq!(taken(&mut partition), [0; 0]);
-        partition.looked(Some(3), false, now);
+        answered(&mut partition, Some(3), false, now);
         assert_eq!(taken(&mut partition), [0; 0]);
         partition.came(item(5, "new"), now);
         partition.came(item(4, "new"), now);
-        partition.looked(Some(3), false, now);
+        answered(&mut partition, Some(3), false, now);
 
         assert_eq!(taken(&mut partition), [4, 5, 6]);
+    }
+
+    #[test]
+    fn what_came_after_the_question_does_not_stand_for_what_others_have() {
+        let now = Instant::now();
+        let mut partition = ours();
+        partition.came(item(4, "new"), now);
+        partition.came(item(5, "new"), now);
+
+        // The other member has 1, 2 and 3; from the backlog comes more while the answer is under way.
+        partition.look();
+        for n in 6..=8 {
+            partition.came(item(n, "new"), now);
+        }
+        partition.looked(Some(5), false, now);
+        assert_eq!(taken(&mut partition), [0; 0]);
+
+        for n in 1..=3 {
+            partition.came(item(n, "new"), now);
+        }
+        answered(&mut partition, Some(8), false, now);
+        assert_eq!(taken(&mut partition), [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn what_was_settled_after_the_question_does_not_stand_for_what_others_have() {
+        let now = Instant::now();
+        let mut partition = ours();
+        partition.came(item(5, "old"), now);
+        answered(&mut partition, Some(1), false, now);
+        assert_eq!(taken(&mut partition), [5]);
+        partition.came(item(6, "new"), now);
+
+        // The other member has 4. The caller settles 5 before the server counts.
+        partition.look();
+        partition.settled(5);
+        partition.looked(Some(2), false, now);
+
+        assert_eq!(taken(&mut partition), [0; 0]);
+    }
+
+    #[test]
+    fn an_answer_from_before_another_member_had_its_turn_tells_nothing() {
+        let now = Instant::now();
+        let mut partition = ours();
+        partition.came(item(1, "p"), now);
+
+        // The answer of one message is under way; another member gets 1 and 2, and 1 comes to us.
+        partition.look();
+        partition.lost();
+        partition.came(item(1, "q"), now);
+        partition.looked(Some(1), false, now);
+
+        assert_eq!(taken(&mut partition), [0; 0]);
     }
 
     #[test]
@@ -404,9 +484,9 @@ mod tests {
         let mut partition = ours();
         partition.came(item(6, "new"), now);
 
-        partition.looked(Some(2), true, late);
+        answered(&mut partition, Some(2), true, late);
         assert_eq!(taken(&mut partition), [0; 0]);
-        partition.looked(None, false, late + LIMITS.ack_wait + SLACK);
+        answered(&mut partition, None, false, late + LIMITS.ack_wait + SLACK);
 
         assert_eq!(taken(&mut partition), [6]);
     }
@@ -416,7 +496,7 @@ mod tests {
         let now = Instant::now();
         let mut partition = ours();
         partition.came(item(1, "p"), now);
-        partition.looked(Some(1), false, now);
+        answered(&mut partition, Some(1), false, now);
         assert_eq!(taken(&mut partition), [1]);
 
         partition.came(item(1, "p"), now);
@@ -433,7 +513,7 @@ mod tests {
         let mut partition = ours();
         partition.pull(now);
         partition.came(item(1, "p"), now);
-        partition.looked(Some(1), false, now);
+        answered(&mut partition, Some(1), false, now);
         assert_eq!(taken(&mut partition), [1]);
         partition.came(item(2, "p"), now);
 

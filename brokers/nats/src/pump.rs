@@ -224,7 +224,7 @@ impl Pump {
                 pulls.push((partition.number, count, pin));
             }
             if partition.should_look(now) {
-                partition.looking = true;
+                partition.look();
                 looks.push(partition.number);
             }
             if partition.should_leave(now) {
@@ -276,7 +276,6 @@ async fn look(shared: Arc<Shared>, number: u16) {
         let mut state = shared.state();
         let others = state.members.hold(number);
         let partition = &mut state.partitions[usize::from(number)];
-        partition.looking = false;
         let pending = pending.and_then(|n| usize::try_from(n).ok());
         partition.looked(pending, others, Instant::now());
     }
