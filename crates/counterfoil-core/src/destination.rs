@@ -31,6 +31,14 @@ pub enum Outcome {
         /// The last error in words.
         error: String,
     },
+    /// The destination is there, and what this one message needs is not. It waits by itself, others
+    /// go on. Attempts are not used up while the relay has patience with the message.
+    Postponed {
+        /// Why.
+        code: Code,
+        /// The last error in words.
+        error: String,
+    },
     /// The destination refuses everything (credentials, address). After several aggregates the
     /// queue is paused instead of parking thousands.
     DestinationRefused {
@@ -75,6 +83,7 @@ impl Outcome {
             Outcome::Stored => "stored",
             Outcome::Retry { .. } => "retry",
             Outcome::Unavailable { .. } => "unavailable",
+            Outcome::Postponed { .. } => "postponed",
             Outcome::DestinationRefused { .. } => "destination-refused",
             Outcome::Refused { .. } => "refused",
         }

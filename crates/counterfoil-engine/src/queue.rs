@@ -24,6 +24,9 @@ const MAX_SUSPECTS: usize = 256;
 /// About how long a retry waits for which there is no budget.
 const BUDGET_PAUSE: Duration = Duration::from_secs(5);
 
+/// How long a message waits at least and at most when what it needs is not there.
+const POSTPONED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+
 /// One owned shard.
 pub(crate) struct OwnedShard {
     pub(crate) epoch: i64,
@@ -69,6 +72,8 @@ pub(crate) struct Queue {
     /// Nobody answers.
     pub(crate) unavailable: bool,
     pub(crate) patience_over: bool,
+    /// How long a message is postponed without using up attempts.
+    patience: Duration,
     refusals: HashSet<LaneKey>,
     /// The lane that failed last: one message that fails again and again says nothing about its
     /// destination.
@@ -112,6 +117,7 @@ impl Queue {
             refilling: false,
             unavailable: false,
             patience_over: false,
+            patience: settings.patience,
             refusals: HashSet::new(),
             failed_last: None,
             suspects: 0,
@@ -320,6 +326,10 @@ impl Queue {
                 self.retry(&delivery, code, error, after, rng);
                 self.answered()
             }
+            Outcome::Postponed { code, error } => {
+                self.postponed(delivery, code, error, rng);
+                self.answered()
+            }
             Outcome::DestinationRefused { code, error } => {
                 self.refusals.insert(delivery.lane());
                 let pause = self.refusals.len() >= REFUSALS_BEFORE_PAUSE;
@@ -416,6 +426,27 @@ impl Queue {
         };
         let again = self.failed_last.replace(lane) == Some(lane);
         (probe || !again).then_some(Class::Failed(failure))
+    }
+
+    /// What it needs is not there: later, and the older the message the later. It uses up no attempt
+    /// until the patience with it is over.
+    fn postponed(
+        &mut self,
+        mut delivery: Delivery,
+        code: Code,
+        error: String,
+        rng: &mut fastrand::Rng,
+    ) {
+        let age = chrono::Utc::now().signed_duration_since(delivery.created_at);
+        let age = age.to_std().unwrap_or_default();
+        if age >= self.patience {
+            return self.retry(&delivery, code, error, None, rng);
+        }
+        delivery.attempt = delivery.attempt.saturating_sub(1);
+        let (shortest, longest) = POSTPONED;
+        let delay = (age / 4).clamp(shortest, longest);
+        let delay = delay.mul_f64(0.5 + rng.f64() / 2.0);
+        self.lanes.retry(&delivery, delay, code, error);
     }
 
     /// A retry for which there is no budget: later, and it uses up no attempt.

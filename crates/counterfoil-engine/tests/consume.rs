@@ -6,7 +6,7 @@
     reason = "a surprise ends the test"
 )]
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ struct Script {
     seen: Mutex<Vec<Vec<String>>>,
     /// The ids that took effect.
     applied: Mutex<Vec<String>>,
+    /// Aggregates in whose way something stands, so many times.
+    blocked: Mutex<HashMap<String, u32>>,
 }
 
 enum Act {
@@ -43,8 +45,26 @@ impl Apply for Script {
             Some(Act::Panic) => std::panic::panic_any("on purpose"),
             None => {}
         }
-        self.applied.lock().unwrap().extend(ids);
-        Ok(vec![Applied::Done; batch.len()])
+        let mut answers = Vec::new();
+        let mut blocked = self.blocked.lock().unwrap();
+        let mut postponed = HashSet::new();
+        for received in batch {
+            let lane = received.incoming.aggregate.as_ref().unwrap().id.clone();
+            let times = blocked.get_mut(&lane).filter(|times| **times > 0);
+            if let Some(times) = times {
+                if postponed.insert(lane) {
+                    *times -= 1;
+                }
+                answers.push(Applied::Postponed("locked".into()));
+            } else if postponed.contains(&lane) {
+                answers.push(Applied::Postponed("behind".into()));
+            } else {
+                let key = received.incoming.key.clone();
+                self.applied.lock().unwrap().push(key);
+                answers.push(Applied::Done);
+            }
+        }
+        Ok(answers)
     }
 
     async fn is_full(&self) -> Result<bool> {
@@ -84,6 +104,44 @@ async fn nothing_is_settled_before_it_is_committed_and_failures_are_tried_again_
     assert_eq!(*script.applied.lock().unwrap(), ["1", "2", "3"]);
     assert!(script.seen.lock().unwrap().len() > 3);
     assert_eq!(topic.received(), 3, "they stayed with us meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_in_the_way_of_one_aggregate_holds_back_nobody_else() {
+    let topic = Topic::new();
+    let script = script([]);
+    let blocked = HashMap::from([("a".to_owned(), u32::MAX)]);
+    *script.blocked.lock().unwrap() = blocked;
+    for (id, subject) in [("1", "a"), ("2", "b"), ("3", "a"), ("4", "b")] {
+        send(&topic, id, subject);
+    }
+
+    let consumer = start(&topic, &script, |s| s.workers = 1);
+    while topic.done().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // For as long as it takes, others that come go on.
+    for id in ["5", "6"] {
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        send(&topic, id, "b");
+        let goes_on = async {
+            while !script.applied.lock().unwrap().iter().any(|a| a == id) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), goes_on)
+            .await
+            .unwrap();
+    }
+    script.blocked.lock().unwrap().clear();
+    topic.drained().await;
+    consumer.stop().await;
+
+    assert_eq!(
+        *script.applied.lock().unwrap(),
+        ["2", "4", "5", "6", "1", "3"]
+    );
+    assert_eq!(topic.received(), 6, "they stayed with us meanwhile");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,19 +2,29 @@
 //!
 //! # Promise
 //! Messages of one lane are handed out in the order of their arrival, and to one worker at a time.
-//! Several of a lane may go together. Lanes take turns.
+//! Several of a lane may go together. Lanes take turns. A lane in whose way something stood rests
+//! for a while; others go on.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use counterfoil_core::row::LaneKey;
+use tokio::time::Instant;
 
-use super::Item;
+use super::{Item, pause};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Lane {
     Of(LaneKey),
     /// Without an aggregate every message has a lane of its own.
     Alone(u64),
+}
+
+/// A lane in whose way something stood.
+struct Rest {
+    /// Nothing of it is handed out before this. Absent: the rest is over.
+    until: Option<Instant>,
+    /// In a row.
+    failures: u32,
 }
 
 #[derive(Default)]
@@ -24,6 +34,7 @@ pub(super) struct Lanes {
     ready: VecDeque<Lane>,
     /// Lanes that a worker has.
     busy: HashSet<Lane>,
+    resting: HashMap<Lane, Rest>,
     /// Messages that wait.
     count: usize,
     /// Messages that workers have.
@@ -65,9 +76,13 @@ impl Lanes {
         let was_empty = line.is_empty();
         place(line);
         self.count += 1;
-        if was_empty && !self.busy.contains(&lane) {
+        if was_empty && !self.busy.contains(&lane) && !self.rests(lane) {
             self.ready.push_back(lane);
         }
+    }
+
+    fn rests(&self, lane: Lane) -> bool {
+        self.resting.get(&lane).is_some_and(|r| r.until.is_some())
     }
 
     /// At most `max` messages of lanes that nobody has.
@@ -95,6 +110,42 @@ impl Lanes {
     pub(super) fn done(&mut self, batch: &[Item]) {
         self.out -= batch.len();
         self.free(batch);
+        for lane in batch.iter().filter_map(|item| item.lane) {
+            self.resting.remove(&lane);
+        }
+    }
+
+    /// Something stands in the way of these: they come first again, after a rest of their lanes.
+    pub(super) fn postpone(&mut self, batch: Vec<Item>, now: Instant) {
+        let lanes: HashSet<Lane> = batch.iter().filter_map(|item| item.lane).collect();
+        for lane in &lanes {
+            let rest = self.resting.entry(*lane).or_insert(Rest {
+                until: None,
+                failures: 0,
+            });
+            rest.failures += 1;
+            rest.until = Some(now + pause(rest.failures));
+        }
+        self.ready.retain(|lane| !lanes.contains(lane));
+        self.put_back(batch);
+    }
+
+    /// When the first rest is over.
+    pub(super) fn next_rested(&self) -> Option<Instant> {
+        self.resting.values().filter_map(|rest| rest.until).min()
+    }
+
+    /// Lanes whose rest is over have their turn again.
+    pub(super) fn rested(&mut self, now: Instant) {
+        for (lane, rest) in &mut self.resting {
+            if rest.until.is_none_or(|until| until > now) {
+                continue;
+            }
+            rest.until = None;
+            if self.waiting.contains_key(lane) && !self.busy.contains(lane) {
+                self.ready.push_back(*lane);
+            }
+        }
     }
 
     /// These are not done: they come first again.
@@ -110,7 +161,8 @@ impl Lanes {
 
     fn free(&mut self, batch: &[Item]) {
         for lane in batch.iter().filter_map(|item| item.lane) {
-            if self.busy.remove(&lane) && self.waiting.contains_key(&lane) {
+            let freed = self.busy.remove(&lane) && self.waiting.contains_key(&lane);
+            if freed && !self.rests(lane) {
                 self.ready.push_back(lane);
             }
         }
@@ -120,6 +172,7 @@ impl Lanes {
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.clear();
         self.ready.clear();
+        self.resting.clear();
         self.count = 0;
     }
 }
@@ -192,6 +245,38 @@ mod tests {
 
         assert_eq!(tags(&lanes.next_batch(9)), [1, 2, 3]);
         assert_eq!(lanes.waiting(), 0);
+    }
+
+    #[test]
+    fn a_lane_in_whose_way_something_stands_rests_and_others_go_on() {
+        let now = Instant::now();
+        let mut lanes = Lanes::default();
+        for (tag, subject) in [(1, "a"), (2, "b"), (3, "a"), (4, "")] {
+            lanes.push(item(tag, subject));
+        }
+        let mut batch = lanes.next_batch(9);
+        let done = batch.split_off(2);
+        assert_eq!((tags(&batch), tags(&done)), (vec![1, 3], vec![2, 4]));
+        lanes.done(&done);
+
+        lanes.postpone(batch, now);
+        lanes.push(item(5, "a"));
+        lanes.push(item(6, "b"));
+        assert_eq!(tags(&lanes.next_batch(9)), [6]);
+        let rested = lanes.next_rested().unwrap();
+        lanes.rested(rested);
+        let batch = lanes.next_batch(9);
+        assert_eq!(tags(&batch), [1, 3, 5]);
+
+        // The second rest is longer, and what came of it ends it.
+        lanes.postpone(batch, rested);
+        let again = lanes.next_rested().unwrap();
+        assert!(again - rested > rested - now);
+        lanes.rested(again);
+        let batch = lanes.next_batch(9);
+        lanes.done(&batch);
+        assert_eq!(lanes.next_rested(), None);
+        assert_eq!(lanes.len(), 1);
     }
 
     #[test]

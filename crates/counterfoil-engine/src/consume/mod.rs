@@ -104,6 +104,9 @@ pub enum Applied {
     Parked,
     /// It can never pass, and goes to the dead letters of its broker.
     Dead(DeadLetter),
+    /// Something stood in its way, for this reason, and in nobody else's: nothing happened, and it is
+    /// given again after a pause. Later ones of its aggregate are answered so, too.
+    Postponed(String),
 }
 
 impl Applied {
@@ -115,6 +118,7 @@ impl Applied {
             Applied::Deferred => "deferred",
             Applied::Parked => "parked",
             Applied::Dead(_) => "dead",
+            Applied::Postponed(_) => "postponed",
         }
     }
 }
@@ -302,6 +306,7 @@ impl Work {
                     self.resume_at = None;
                     Ok(())
                 }
+                () = until(self.lanes.next_rested()) => Ok(()),
                 _ = look.tick(), if self.full || self.putting_off => {
                     self.look_whether_full().await;
                     Ok(())
@@ -326,9 +331,11 @@ impl Work {
 
     /// Gives work to everybody who has none.
     fn begin(&mut self) {
-        if self.resume_at.is_some_and(|at| Instant::now() < at) {
+        let now = Instant::now();
+        if self.resume_at.is_some_and(|at| now < at) {
             return;
         }
+        self.lanes.rested(now);
         while self.running.len() < self.settings.workers && self.lanes.has_ready() {
             let free = self.settings.workers - self.running.len();
             let share = self.lanes.waiting().div_ceil(free);
@@ -374,19 +381,8 @@ impl Work {
             Ok(applied) => {
                 self.failures = 0;
                 self.putting_off |= applied.contains(&Applied::Deferred);
-                self.lanes.done(&batch);
                 count(name, &applied);
-                let session = self.session;
-                let pairs = batch.into_iter().zip(applied);
-                let ours = pairs.filter(|(item, _)| item.session == session);
-                ours.map(|(item, applied)| {
-                    let settle = match applied {
-                        Applied::Dead(letter) => Settle::Dead(letter),
-                        _ => Settle::Done,
-                    };
-                    (item.tag, settle)
-                })
-                .collect()
+                self.split(batch, applied)
             }
             Err(error) => {
                 self.failures += 1;
@@ -411,6 +407,38 @@ impl Work {
                 Vec::new()
             }
         }
+    }
+
+    /// What is over, and how it ends at the broker. What is postponed waits in its lane.
+    fn split(&mut self, batch: Vec<Item>, applied: Vec<Applied>) -> Vec<(Tag, Settle)> {
+        let (mut done, mut postponed, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+        for (item, applied) in batch.into_iter().zip(applied) {
+            let ours = item.session == self.session;
+            let settle = match applied {
+                Applied::Postponed(error) if ours => {
+                    postponed.push((item, error));
+                    continue;
+                }
+                Applied::Dead(letter) => Settle::Dead(letter),
+                _ => Settle::Done,
+            };
+            if ours {
+                settled.push((item.tag, settle));
+            }
+            done.push(item);
+        }
+        self.lanes.done(&done);
+        if let Some((_, error)) = postponed.first() {
+            tracing::warn!(
+                consumer = &*self.settings.name,
+                messages = postponed.len(),
+                error,
+                "messages are tried again after a pause; others go on"
+            );
+            let postponed = postponed.into_iter().map(|(item, _)| item).collect();
+            self.lanes.postpone(postponed, Instant::now());
+        }
+        settled
     }
 
     /// What was received in this subscription is tried again; the rest comes again by itself.

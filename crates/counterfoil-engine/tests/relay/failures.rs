@@ -55,6 +55,78 @@ async fn every_attempt_carries_the_same_id() {
 }
 
 #[tokio::test]
+async fn what_is_postponed_uses_up_no_attempt_and_holds_back_its_aggregate_only() {
+    let store = MemoryStore::new();
+    let mut calls = 0;
+    let script = Script::new(move |d| {
+        if d.aggregate.as_ref().is_some_and(|a| a.id != "a") {
+            return Outcome::Stored;
+        }
+        calls += 1;
+        match calls {
+            1..=3 => Outcome::Postponed {
+                code: Code::UNAVAILABLE,
+                error: "no memory".into(),
+            },
+            _ => Outcome::Stored,
+        }
+    });
+    let a = [message("a", 1), message("a", 2)];
+    enqueue(&store, &a).await;
+    enqueue(&store, &[message("b", 1), message("c", 1)]).await;
+
+    let queue = QueueSpec {
+        backoff: quick(2),
+        ..spec(&script)
+    };
+    let _engine = start(&store, queue).await;
+    script
+        .until("the others go on", |seen| {
+            let others = seen.iter().filter(|d| d.aggregate != a[0].aggregate);
+            others.count() == 2
+        })
+        .await;
+    until_empty(&store).await;
+
+    let of_a = script
+        .seen()
+        .into_iter()
+        .filter(|d| d.aggregate == a[0].aggregate);
+    let tried: Vec<(i64, u32)> = of_a.map(|d| (d.version.unwrap(), d.attempt)).collect();
+    assert_eq!(tried, [(1, 1), (1, 1), (1, 1), (1, 1), (2, 1)]);
+}
+
+#[tokio::test]
+async fn after_the_patience_what_is_postponed_uses_up_attempts() {
+    let store = MemoryStore::new();
+    let script = Script::new(|_| Outcome::Postponed {
+        code: Code::UNAVAILABLE,
+        error: "no memory".into(),
+    });
+    enqueue(&store, &[message("a", 1)]).await;
+
+    let queue = QueueSpec {
+        backoff: quick(3),
+        ..spec(&script)
+    };
+    let settings = Settings {
+        patience: Duration::ZERO,
+        ..settings()
+    };
+    let _engine = EngineBuilder::new(Arc::new(store.clone()))
+        .settings(settings)
+        .queue(queue)
+        .start()
+        .await
+        .unwrap();
+    eventually("it is parked", || async { parked(&store).await.len() == 1 }).await;
+
+    let attempts: Vec<u32> = script.seen().iter().map(|d| d.attempt).collect();
+    assert_eq!(attempts, [1, 2, 3]);
+    assert_eq!(parked(&store).await[0].code.as_deref(), Some("UNAVAILABLE"));
+}
+
+#[tokio::test]
 async fn an_unavailable_destination_uses_up_no_attempts() {
     let store = MemoryStore::new();
     let mut calls = 0;

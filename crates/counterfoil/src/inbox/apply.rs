@@ -3,7 +3,7 @@
 //! # Promise
 //! What the answers say is committed. A transaction in which anything failed leaves nothing behind.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -125,8 +125,23 @@ impl<D: Database> Inbox<D> {
             },
         }
         let mut answers = Vec::with_capacity(fresh.len());
+        // Later ones of these aggregates must not overtake what is postponed.
+        let mut postponed: HashMap<&Aggregate, String> = HashMap::new();
         for received in fresh {
-            answers.push(self.alone(received).await?);
+            let lane = received.incoming.aggregate.as_ref();
+            if let Some(why) = lane.and_then(|lane| postponed.get(lane)) {
+                answers.push(Applied::Postponed(why.clone()));
+                continue;
+            }
+            let answer = match self.alone(received).await {
+                // A lock stands in the way of this one, or of its aggregate.
+                Err(error @ StoreError::Busy(_)) => Applied::Postponed(error.one_line()),
+                answer => answer?,
+            };
+            if let (Some(lane), Applied::Postponed(why)) = (lane, &answer) {
+                postponed.insert(lane, why.clone());
+            }
+            answers.push(answer);
         }
         Ok(answers)
     }
@@ -136,13 +151,15 @@ impl<D: Database> Inbox<D> {
         loop {
             let failure = match self.together(&[received]).await {
                 Ok(answers) => return Ok(answers.into_iter().next().unwrap_or(Applied::Repeat)),
-                Err(Trouble::Handler(Failure::Store(error)) | Trouble::Store(error)) => {
+                Err(
+                    Trouble::Handler(Failure::Store(StoreError::Busy(_)))
+                    | Trouble::Store(StoreError::Busy(_)),
+                ) if tries + 1 < BUSY_TRIES => {
                     tries += 1;
-                    match error {
-                        StoreError::Busy(_) if tries < BUSY_TRIES => continue,
-                        error => return Err(error),
-                    }
+                    continue;
                 }
+                Err(Trouble::Store(error)) => return Err(error),
+                // When it is the database that is away, it cannot be put off either.
                 Err(Trouble::Handler(failure)) => failure,
             };
             match self.put_off(received, &failure).await {
@@ -312,7 +329,11 @@ impl<D: Database> Inbox<D> {
                 deferred.code = Some(Code::PARKED_BY_HANDLER);
                 deferred.error = Some(reason.clone());
             }
-            Failure::Store(_) => deferred.attempts = 1,
+            // Nothing is known of the message: this was no attempt.
+            Failure::Store(error) => {
+                self.put_back(&mut deferred, Code::UNAVAILABLE, &error.one_line(), None);
+                deferred.attempts = 0;
+            }
         }
         let code = deferred.code.as_ref().map(Code::as_str);
         let (consumer, error) = (&*self.name, deferred.error.as_deref());

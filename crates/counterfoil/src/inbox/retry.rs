@@ -21,6 +21,20 @@ pub(super) struct Again<D: Database> {
     pub(super) concurrency: usize,
 }
 
+/// Why a transaction was rolled back.
+enum Trouble {
+    /// A statement of ours met it.
+    Store(StoreError),
+    /// A statement of the handler met it.
+    Handler(StoreError),
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Trouble::Store(error)
+    }
+}
+
 #[async_trait]
 impl<D: Database> Destination for Again<D> {
     fn describe(&self) -> String {
@@ -49,8 +63,17 @@ impl<D: Database> Again<D> {
             tries += 1;
             match self.once(delivery, &incoming, barred.as_ref()).await {
                 Ok(outcome) => return outcome,
-                Err(StoreError::Busy(_)) if tries < BUSY_TRIES => {}
-                Err(error) => {
+                Err(
+                    Trouble::Handler(StoreError::Busy(_)) | Trouble::Store(StoreError::Busy(_)),
+                ) if tries < BUSY_TRIES => {}
+                // What stands in its way may stand in nobody else's.
+                Err(Trouble::Handler(error) | Trouble::Store(error @ StoreError::Busy(_))) => {
+                    return Outcome::Postponed {
+                        code: Code::UNAVAILABLE,
+                        error: error.one_line(),
+                    };
+                }
+                Err(Trouble::Store(error)) => {
                     let error = error.one_line();
                     return Outcome::Unavailable { error };
                 }
@@ -64,7 +87,7 @@ impl<D: Database> Again<D> {
         delivery: &Delivery,
         incoming: &Incoming,
         barred: Option<&Defect>,
-    ) -> Result<Outcome> {
+    ) -> std::result::Result<Outcome, Trouble> {
         let inbox = &*self.inbox;
         let handler = match (inbox.handlers.way(incoming), barred) {
             (Way::To(handler), _) => Ok(Some(handler)),
@@ -110,7 +133,7 @@ impl<D: Database> Again<D> {
             match call(handler, &slot, incoming, inbox.timeout).await {
                 Called::Done => {}
                 Called::Wrong(defect) => return Ok(refused(defect)),
-                Called::Failed(Failure::Store(error)) => return Err(error),
+                Called::Failed(Failure::Store(error)) => return Err(Trouble::Handler(error)),
                 Called::Failed(Failure::Again { code, error, after }) => {
                     return Ok(Outcome::Retry { code, error, after });
                 }
@@ -122,7 +145,7 @@ impl<D: Database> Again<D> {
         judge.applied(lane, incoming.version);
         match self.commit(&slot, &judge).await {
             Ok(()) => Ok(Outcome::Stored),
-            Err(error) if error.disposition() == Disposition::Retry => Err(error),
+            Err(error) if error.disposition() == Disposition::Retry => Err(error.into()),
             // The handler has spoiled the transaction.
             Err(error) => Ok(Outcome::retry(Code::TASK_ERROR, error.one_line())),
         }

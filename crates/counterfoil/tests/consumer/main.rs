@@ -45,6 +45,15 @@ trait Shop: Database + Sized {
     ) -> impl Future<Output = sqlx::Result<()>> + Send;
     /// A statement that fails, whose error is swallowed.
     fn stumble(tx: &mut Transaction<'static, Self::Sqlx>) -> impl Future<Output = ()> + Send;
+    /// Fails because the database has no memory left, where a statement can do that.
+    fn starve(
+        tx: &mut Transaction<'static, Self::Sqlx>,
+    ) -> impl Future<Output = sqlx::Result<()>> + Send;
+    /// Another engine on the same database, which has this much patience.
+    fn with_patience(
+        pool: &Pool<Self::Sqlx>,
+        patience: Duration,
+    ) -> impl Future<Output = Counterfoil<Self>>;
     /// The effects in the order in which they happened.
     fn effects(pool: &Pool<Self::Sqlx>) -> impl Future<Output = Vec<(String, i64)>>;
     /// The rows of the ledger.
@@ -52,7 +61,7 @@ trait Shop: Database + Sized {
 }
 
 macro_rules! shop {
-    ($database:ident, $module:ident, $key:literal, $values:literal, $begin:ident, $open:expr) => {
+    ($database:ident, $module:ident, $key:literal, $values:literal, $starve:literal, $begin:ident, $open:expr) => {
         impl Shop for counterfoil::$database {
             async fn scratch() -> Option<Scratch<Self>> {
                 let (pool, folder): (Pool<Self::Sqlx>, _) = ($open)().await?;
@@ -62,13 +71,8 @@ macro_rules! shop {
                     ", subject varchar(50) NOT NULL, version bigint NOT NULL)"
                 );
                 sqlx::raw_sql(sql).execute(&pool).await.unwrap();
-                let settings = Settings {
-                    poll: Duration::from_millis(20),
-                    ..Settings::default()
-                };
-                let cf = Counterfoil::$begin(pool.clone()).settings(settings);
                 Some(Scratch {
-                    cf: cf.start().await.unwrap(),
+                    cf: Self::with_patience(&pool, Settings::default().patience).await,
                     pool,
                     topic: Topic::new(),
                     _folder: folder,
@@ -88,6 +92,24 @@ macro_rules! shop {
             async fn stumble(tx: &mut Transaction<'static, Self::Sqlx>) {
                 let wrong = sqlx::query("SELECT * FROM no_such_table");
                 assert!(wrong.execute(&mut **tx).await.is_err());
+            }
+
+            async fn starve(tx: &mut Transaction<'static, Self::Sqlx>) -> sqlx::Result<()> {
+                sqlx::raw_sql($starve).execute(&mut **tx).await?;
+                Err(sqlx::Error::PoolTimedOut)
+            }
+
+            async fn with_patience(
+                pool: &Pool<Self::Sqlx>,
+                patience: Duration,
+            ) -> Counterfoil<Self> {
+                let settings = Settings {
+                    poll: Duration::from_millis(20),
+                    patience,
+                    ..Settings::default()
+                };
+                let cf = Counterfoil::$begin(pool.clone()).settings(settings);
+                cf.start().await.unwrap()
             }
 
             async fn effects(pool: &Pool<Self::Sqlx>) -> Vec<(String, i64)> {
@@ -117,6 +139,8 @@ macro_rules! shop {
             }
             test!(every_message_takes_effect_once_in_order_whatever_is_repeated);
             test!(a_failing_message_is_tried_again_and_only_its_aggregate_waits);
+            test!(a_handler_that_the_database_does_not_serve_holds_back_its_aggregate_only);
+            test!(after_the_patience_a_handler_that_the_database_does_not_serve_is_parked);
             test!(at_the_limit_it_is_parked_and_a_redrive_lets_the_others_go_on);
             test!(what_can_never_pass_is_parked_once_and_holds_nobody_else_up);
             test!(an_old_version_that_was_never_processed_is_parked_and_can_be_forced);
@@ -145,6 +169,7 @@ shop!(
     sqlite_,
     "INTEGER PRIMARY KEY AUTOINCREMENT",
     "(?, ?)",
+    "SELECT 1",
     sqlite,
     async || {
         let folder = tempfile::tempdir().unwrap();
@@ -164,6 +189,7 @@ shop!(
     postgres_,
     "bigserial PRIMARY KEY",
     "($1, $2)",
+    "DO $$ BEGIN RAISE EXCEPTION 'out of memory' USING ERRCODE = '53200'; END $$",
     postgres,
     async || {
         let server = counterfoil_testkit::server::postgres()?;
@@ -186,6 +212,7 @@ shop!(
     mysql_,
     "bigint AUTO_INCREMENT PRIMARY KEY",
     "(?, ?)",
+    "SIGNAL SQLSTATE 'HY001' SET MYSQL_ERRNO = 1037, MESSAGE_TEXT = 'Out of memory'",
     mysql,
     async || {
         let server = counterfoil_testkit::server::mysql()?;
