@@ -5,6 +5,43 @@ use std::process::{Command, Stdio};
 
 use crate::home::Home;
 
+/// The figures of a line such as `orders    12   double clicks absorbed    3   partner got …`.
+fn figures(line: &str) -> Option<Vec<u64>> {
+    line.starts_with("orders ").then(|| {
+        let words = line.split(|c: char| !c.is_ascii_digit());
+        words.filter_map(|word| word.parse().ok()).collect()
+    })
+}
+
+#[test]
+fn the_demo_has_traffic_repeats_and_poison_and_its_books_balance() {
+    let home = Home::sqlite();
+    let mut demo = home
+        .command(&["demo", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+
+    let lively = lines.by_ref().find(|line| {
+        // orders, repeats absorbed, partner got, its repeats, its failures, waiting, retrying, parked
+        figures(line).is_some_and(|n| n[0] > 0 && n[1] > 0 && n[2] > 0 && n[4] > 0 && n[7] > 0)
+    });
+
+    assert!(lively.is_some(), "the demo ended by itself");
+    let stopped = Command::new("kill").arg(demo.id().to_string()).status();
+    assert!(stopped.unwrap().success());
+    let rest: Vec<String> = lines.collect();
+    assert!(demo.wait().unwrap().success());
+    assert!(
+        rest.iter().any(|line| line.starts_with("The books:")),
+        "{rest:?}"
+    );
+    assert!(!rest.iter().any(|line| line.contains("wrong:")), "{rest:?}");
+}
+
 #[test]
 fn the_demo_shows_the_breaker_of_its_partner() {
     let home = Home::sqlite();
@@ -20,15 +57,25 @@ fn the_demo_shows_the_breaker_of_its_partner() {
     });
     // Somebody has to read on, or the demo would wait for it.
     let reading = std::thread::spawn(move || lines.for_each(drop));
+    let server = server.unwrap();
+    let partner = || {
+        let all = home.json(&["policies", "--server", &server]);
+        let all = all.as_array().unwrap().clone();
+        all.into_iter().find(|d| d["destination"] == "partner")
+    };
 
-    let all = home.json(&["policies", "--server", &server.unwrap()]);
+    let before = partner().unwrap();
+    let open = ["policies", "open", "partner", "--by", "anna"];
+    home.json(&[&open[..], &["--server", &server]].concat());
+    let after = partner().unwrap();
 
     let stopped = Command::new("kill").arg(demo.id().to_string()).status();
     assert!(stopped.unwrap().success());
     assert!(demo.wait().unwrap().success());
     reading.join().unwrap();
-    let all = all.as_array().unwrap();
-    assert!(all.iter().any(|d| d["destination"] == "partner"), "{all:?}");
+    assert_eq!(before["forced"], serde_json::Value::Null);
+    assert_eq!(after["breaker"], "open");
+    assert_eq!(after["forced_by"], "anna");
 }
 
 #[test]

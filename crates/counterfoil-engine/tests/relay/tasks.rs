@@ -1,5 +1,6 @@
 //! Local tasks.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use counterfoil_engine::{
 };
 use counterfoil_testkit::memory::MemoryStore;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Barrier;
 
 use crate::support::{eventually, parked, quick, settings};
 
@@ -244,39 +246,42 @@ async fn no_more_run_at_once_than_the_user_allows() {
     assert_eq!(most.load(Ordering::SeqCst), 3);
 }
 
+/// Two runs are inside their handlers at the same time, and each sees what was enqueued with it.
 #[tokio::test]
-async fn the_trace_travels_into_the_run() {
+async fn the_trace_travels_into_the_run_and_is_gone_after_it() {
     let store = MemoryStore::new();
-    let found = Arc::new(Mutex::new(None));
-    let slot = Arc::clone(&found);
+    let found: Arc<Mutex<BTreeMap<String, Option<String>>>> = Arc::default();
+    let (slot, both) = (Arc::clone(&found), Arc::new(Barrier::new(2)));
     let mut tasks = TaskRegistry::new();
     tasks
         .add("t", options(), move |task: Task<u32>| {
-            let slot = Arc::clone(&slot);
+            let (slot, both) = (Arc::clone(&slot), Arc::clone(&both));
             async move {
+                both.wait().await;
                 let current = Current::get().ok_or("no context")?;
+                assert_eq!(current.id, task.id);
                 let trace = current.headers.get(header::TRACEPARENT).map(str::to_owned);
-                *slot.lock().unwrap() = Some((current.id == task.id, trace));
+                slot.lock().unwrap().insert(task.business_id, trace);
                 Ok(())
             }
         })
         .unwrap();
-    let mut keyed = task_message("t", "1", &1).unwrap();
-    keyed
-        .message
-        .headers
-        .set(header::TRACEPARENT, "00-aa-bb-01");
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let mut traced = task_message("t", "traced", &1).unwrap();
+    traced.message.headers.set(header::TRACEPARENT, trace);
+    let plain = task_message("t", "plain", &1).unwrap();
     let mut tx = store.begin();
-    tx.enqueue_keyed(&keyed).await.unwrap();
+    tx.enqueue_keyed(&traced).await.unwrap();
+    tx.enqueue_keyed(&plain).await.unwrap();
     tx.commit().await.unwrap();
 
     let _engine = start(&store, tasks).await;
-    eventually("it has run", || outbox_empty(&store)).await;
+    eventually("both have run", || outbox_empty(&store)).await;
 
-    assert_eq!(
-        *found.lock().unwrap(),
-        Some((true, Some("00-aa-bb-01".into())))
-    );
+    let seen = found.lock().unwrap().clone();
+    assert_eq!(seen["traced"].as_deref(), Some(trace));
+    assert_eq!(seen["plain"], None, "another's trace");
+    assert!(Current::get().is_none(), "outside a run there is no task");
 }
 
 #[tokio::test]
