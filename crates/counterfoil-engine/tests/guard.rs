@@ -7,7 +7,7 @@
     reason = "this is test code: a surprise ends the test"
 )]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,6 +18,7 @@ use counterfoil_core::guard::{
     Records, Rules, Snapshot, State, Verdict, Write,
 };
 use counterfoil_core::store::Result;
+use counterfoil_engine::guard::lease::{ANSWER_WITHIN, End, Ended, Lease};
 use counterfoil_engine::guard::reconcile::{Reconcile, Reconciler, Round};
 use counterfoil_engine::guard::{Entered, Warden};
 use counterfoil_testkit::gone::after_polls;
@@ -29,6 +30,17 @@ use tokio::time::Instant;
 struct Slow {
     records: MemoryGuard,
     put: Semaphore,
+    /// What becomes of the next ends and releases, the last first; none: they are done.
+    ends: Mutex<Vec<Fails>>,
+}
+
+/// How a statement fails.
+#[derive(Clone, Copy)]
+enum Fails {
+    /// It was not heard.
+    Unheard,
+    /// It was done, and the answer was lost.
+    Done,
 }
 
 impl Slow {
@@ -36,7 +48,20 @@ impl Slow {
         Arc::new(Self {
             records: MemoryGuard::new(),
             put: Semaphore::new(permits),
+            ends: Mutex::default(),
         })
+    }
+
+    fn fail(&self, ends: &[Fails]) {
+        *self.ends.lock().unwrap() = ends.to_vec();
+    }
+
+    /// Lets time pass, here and in the database.
+    async fn pass(&self, seconds: u32) {
+        for _ in 0..seconds {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.records.clock().advance(Duration::from_secs(1));
+        }
     }
 
     async fn is_free(&self) -> bool {
@@ -58,7 +83,16 @@ impl Records for Slow {
     }
 
     async fn change_if(&self, mark: &Mark, change: &Change) -> Result<bool> {
-        self.records.change_if(mark, change).await
+        let ends = matches!(change, Change::End { .. } | Change::Release);
+        let fails = ends.then(|| self.ends.lock().unwrap().pop()).flatten();
+        if matches!(fails, Some(Fails::Unheard)) {
+            return Err(StoreError::Busy("locked".into()));
+        }
+        let changed = self.records.change_if(mark, change).await;
+        match fails {
+            Some(_) => Err(StoreError::Unreachable("gone".into())),
+            None => changed,
+        }
     }
 
     async fn forget(&self, digest: &Digest) -> Result<bool> {
@@ -143,6 +177,93 @@ async fn a_caller_that_goes_away_while_it_claims_leaves_no_claim_behind() {
             }
         }
     }
+}
+
+async fn claimed(warden: &Warden) -> Lease {
+    match warden.enter_leased(&key(), &ASKED).await.unwrap() {
+        Entered::Fresh(lease) => lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn answer() -> End {
+    End::Succeeded(Snapshot::json(&"paid").unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_recorded_although_the_database_was_away_for_longer_than_the_lease() {
+    let records = Slow::new(1);
+    let warden = warden(&records);
+    let lease = claimed(&warden).await;
+    // More than three leases, a second between two tries.
+    records.fail(&[Fails::Unheard; 100]);
+    let start = Instant::now();
+
+    let told = lease.end(answer()).await.unwrap();
+
+    assert!(matches!(told, Ended::Pending), "{told:?}");
+    assert_eq!(start.elapsed(), ANSWER_WITHIN);
+    // A repeat waits for it, and is told that it is in progress.
+    let hasty = warden.clone().rules(Rules {
+        wait: Duration::ZERO,
+        ..Rules::default()
+    });
+    let meanwhile = hasty.enter_leased(&key(), &ASKED).await.unwrap();
+    assert!(matches!(meanwhile, Entered::InProgress(_)), "{meanwhile:?}");
+    records.pass(200).await;
+    let found = records.look(&key().digest()).await.unwrap().unwrap();
+    assert_eq!(found.state(), State::Succeeded);
+    let after = warden.enter_leased(&key(), &ASKED).await.unwrap();
+    assert!(matches!(after, Entered::Replay(_)), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_whose_recording_was_heard_and_not_answered_is_recorded() {
+    let records = Slow::new(1);
+    let lease = claimed(&warden(&records)).await;
+    records.fail(&[Fails::Done]);
+
+    let told = lease.end(answer()).await.unwrap();
+
+    assert!(matches!(told, Ended::Recorded(_)), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_recorded_in_time_is_uncertain() {
+    let records = Slow::new(1);
+    let rules = Rules {
+        record_within: Duration::from_secs(60),
+        ..Rules::default()
+    };
+    let warden = warden(&records).rules(rules);
+    let lease = claimed(&warden).await;
+    records.fail(&[Fails::Unheard; 1_000]);
+
+    let told = lease.end(answer()).await.unwrap();
+    assert!(matches!(told, Ended::Pending), "{told:?}");
+    records.pass(50).await;
+    let found = records.look(&key().digest()).await.unwrap().unwrap();
+    assert_eq!(
+        found.state(),
+        State::Processing,
+        "it lives until it gives up"
+    );
+    records.pass(45).await;
+
+    let after = warden.enter_leased(&key(), &ASKED).await.unwrap();
+    assert!(matches!(after, Entered::Uncertain(_)), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_did_not_happen_is_released_although_the_database_was_away() {
+    let records = Slow::new(1);
+    let lease = claimed(&warden(&records)).await;
+    records.fail(&[Fails::Unheard; 20]);
+
+    assert!(lease.release().await.is_err());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+
+    assert!(records.is_free().await);
 }
 
 /// A request that nobody has settled, or one that is over.

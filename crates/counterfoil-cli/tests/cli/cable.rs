@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use crate::home::PATIENCE;
 
 /// Forwards connections to a server until it is cut.
+#[derive(Clone)]
 pub struct Cable {
     /// The URL of the database behind the cable.
     pub url: String,

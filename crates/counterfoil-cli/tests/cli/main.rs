@@ -28,6 +28,7 @@ mod gateway_config;
 mod gateway_gate;
 mod gateway_killed;
 mod gateway_options;
+mod gateway_recording;
 mod guard;
 mod home;
 #[cfg(feature = "redis")]

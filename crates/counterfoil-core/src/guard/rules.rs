@@ -6,6 +6,7 @@
 //! | `lease` | 30 s | leased mode: an owner that is silent for so long is believed dead |
 //! | `keep` | 7 days | how long the answer can be replayed |
 //! | `wait` | 5 s | how long a duplicate waits for the first one's answer |
+//! | `record_within` | 5 min | leased mode: how long an answer that cannot be recorded is tried again |
 //! | `attempts` | 5 | how often an error that may pass later is tried |
 //! | `timeout` | none | how long the business may take |
 //! | `rerun_uncertain` | no | whether what may have happened can be done again |
@@ -37,6 +38,9 @@ pub struct Rules {
     pub keep: Duration,
     /// How long a duplicate waits for the first one's answer.
     pub wait: Duration,
+    /// Leased mode: how long it is tried again to record how a request came out, while the database
+    /// is away or locked. Then the request is uncertain.
+    pub record_within: Duration,
     /// How often an error that may pass later is tried.
     pub attempts: u32,
     /// How long the business may take.
@@ -56,6 +60,7 @@ impl Default for Rules {
             lease: Duration::from_secs(30),
             keep: 7 * DAY,
             wait: Duration::from_secs(5),
+            record_within: Duration::from_secs(300),
             attempts: 5,
             timeout: None,
             rerun_uncertain: false,

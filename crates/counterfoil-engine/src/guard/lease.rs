@@ -6,6 +6,11 @@
 //! # When it is dropped
 //! A lease that is dropped without an end (a panic, a cancelled caller) leaves the record
 //! uncertain: it may have happened. When the process dies, the same follows after the lease.
+//!
+//! # When the database is away at the end
+//! The caller is answered after [`ANSWER_WITHIN`] at the latest. How the request came out is tried to be
+//! recorded for as long as the rules say, and the lease is renewed meanwhile: repeats are told that it
+//! is in progress, and get the answer once it is recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +22,7 @@ use counterfoil_core::guard::{
 use counterfoil_core::store::{Result, StoreError};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::flight::Seat;
 use super::{Claim, Entered, Entry, Warden, alert, in_time};
@@ -24,11 +30,19 @@ use super::{Claim, Entered, Entry, Warden, alert, in_time};
 /// No heart beats faster.
 const SHORTEST_BEAT: Duration = Duration::from_millis(1);
 
+/// How long a caller waits until its answer is recorded.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// The first pause before it is tried again to record something, and the longest.
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+const TRY_AGAIN_MAX: Duration = Duration::from_secs(1);
+
 /// How a run came to its end.
 #[derive(Debug)]
 pub enum Ended {
     /// It is recorded.
     Recorded(Arc<Found>),
+    /// It is not recorded yet: that goes on in the background.
+    Pending,
     /// The claim was lost before: this is what is there now.
     Lost(Option<Arc<Found>>),
 }
@@ -77,7 +91,16 @@ struct Held {
     fingerprint: Fingerprint,
     fence: i64,
     attempt: u32,
-    heart: JoinHandle<()>,
+    heart: Heart,
+}
+
+/// Renews a lease until it is dropped.
+struct Heart(JoinHandle<()>);
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl std::fmt::Debug for Held {
@@ -168,6 +191,11 @@ impl Claim for ByLease<'_> {
     fn claims_are_visible(&self) -> bool {
         true
     }
+
+    /// A claim is committed at once: whoever finds none finds nobody at work.
+    fn locks_keys(&self) -> bool {
+        false
+    }
 }
 
 impl Warden {
@@ -212,7 +240,7 @@ impl Warden {
                 fingerprint: *fingerprint,
                 fence,
                 attempt,
-                heart,
+                heart: Heart(heart),
             }),
             seat: Some(seat),
         }
@@ -268,6 +296,58 @@ impl Drop for Overdue {
     }
 }
 
+/// A request whose outcome could not be recorded at once, until it is.
+struct Unrecorded {
+    key: Key,
+    begun: Instant,
+    gauge: metrics::Gauge,
+}
+
+impl Unrecorded {
+    fn new(key: &Key, error: &StoreError) -> Self {
+        tracing::warn!(
+            error = error.one_line(),
+            business_type = key.business_type(),
+            key = key.encoded(),
+            "cannot record how a request came out: trying again"
+        );
+        let business_type = key.business_type().to_owned();
+        let gauge =
+            metrics::gauge!("counterfoil_guard_unrecorded", "business_type" => business_type);
+        gauge.increment(1.0);
+        Self {
+            key: key.clone(),
+            begun: Instant::now(),
+            gauge,
+        }
+    }
+
+    fn recorded(self) {
+        tracing::info!(
+            business_type = self.key.business_type(),
+            key = self.key.encoded(),
+            seconds = self.begun.elapsed().as_secs(),
+            "recorded how a request came out"
+        );
+    }
+
+    fn given_up(self, error: &StoreError) {
+        tracing::error!(
+            error = error.one_line(),
+            business_type = self.key.business_type(),
+            key = self.key.encoded(),
+            seconds = self.begun.elapsed().as_secs(),
+            "gave up recording how a request came out: it will be uncertain"
+        );
+    }
+}
+
+impl Drop for Unrecorded {
+    fn drop(&mut self) {
+        self.gauge.decrement(1.0);
+    }
+}
+
 impl Lease {
     /// The number of this claim, for whoever is called: it grows with every claim of the key, so
     /// that a late call of a former owner can be told from that of the present one.
@@ -280,65 +360,62 @@ impl Lease {
         self.claim.as_ref().map_or(0, |c| c.attempt)
     }
 
-    /// Records how it came out.
+    /// Records how it came out. Who is told [`Ended::Pending`] need not do anything.
     pub async fn end(mut self, end: End) -> Result<Ended> {
         let Some(held) = self.claim.take() else {
             return Ok(Ended::Lost(None));
         };
-        held.heart.abort();
-        let needs_person = end.needs_person();
-        let (state, snapshot, retry_in) = end.parts();
-        let change = Change::End {
-            state,
-            snapshot: Some(snapshot.clone()),
-            keep: held.rules.keep,
-            retry_in,
-        };
-        let recorded = in_time(held.records.change(&held.digest, held.fence, &change)).await;
         let seat = self.seat.take();
-        match recorded {
-            Ok(true) => {
-                if needs_person {
-                    alert::needs_person(&held.key);
-                }
-                let found = Arc::new(held.as_found(state, snapshot, retry_in));
-                if let Some(seat) = seat {
-                    seat.land(Some(Arc::clone(&found)));
-                }
-                Ok(Ended::Recorded(found))
-            }
-            Ok(false) => {
-                let there = in_time(held.records.look(&held.digest))
-                    .await?
-                    .map(Arc::new);
-                metrics::counter!(
-                    "counterfoil_guard_fenced_total",
-                    "business_type" => held.key.business_type().to_owned()
-                )
-                .increment(1);
-                Ok(Ended::Lost(there))
-            }
-            // The record stays "processing" until its lease is over, and is uncertain then.
-            Err(error) => Err(error),
-        }
+        let recording = held.end(end, seat);
+        Ok(in_background(recording).await?.unwrap_or(Ended::Pending))
     }
 
     /// It certainly did not happen: the next request runs.
     pub async fn release(mut self) -> Result<bool> {
-        self.settle(&Change::Release).await
+        let Some(held) = self.claim.take() else {
+            return Ok(false);
+        };
+        let seat = self.seat.take();
+        let release = async move {
+            let released = held.persist(&Change::Release).await;
+            drop(seat);
+            released
+        };
+        match in_background(release).await? {
+            Some(released) => Ok(released),
+            None => Err(StoreError::Unreachable(
+                "it is tried again in the background".into(),
+            )),
+        }
     }
 
     /// It may have happened.
     pub async fn doubt(mut self) -> Result<bool> {
-        self.settle(&Change::Doubt).await
-    }
-
-    async fn settle(&mut self, change: &Change) -> Result<bool> {
         let Some(held) = self.claim.take() else {
             return Ok(false);
         };
-        held.heart.abort();
-        in_time(held.records.change(&held.digest, held.fence, change)).await
+        // Without this the lease runs out, and it is uncertain then.
+        let Held {
+            records,
+            digest,
+            fence,
+            heart,
+            ..
+        } = held;
+        drop(heart);
+        in_time(records.change(&digest, fence, &Change::Doubt)).await
+    }
+}
+
+/// What comes of this; nothing when it takes too long for a caller, and then it goes on by itself.
+async fn in_background<T: Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<Option<T>> {
+    let work = tokio::spawn(work.in_current_span());
+    match tokio::time::timeout(ANSWER_WITHIN, work).await {
+        Ok(Ok(done)) => done.map(Some),
+        Ok(Err(panicked)) => Err(StoreError::Database(panicked.into())),
+        Err(_) => Ok(None),
     }
 }
 
@@ -347,7 +424,7 @@ impl Drop for Lease {
         let Some(held) = self.claim.take() else {
             return;
         };
-        held.heart.abort();
+        held.heart.0.abort();
         let seat = self.seat.take();
         // Without a runtime the lease runs out, and the record is uncertain then.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -368,6 +445,69 @@ impl Drop for Lease {
 }
 
 impl Held {
+    async fn end(self, end: End, seat: Option<Seat>) -> Result<Ended> {
+        let needs_person = end.needs_person();
+        let (state, snapshot, retry_in) = end.parts();
+        let change = Change::End {
+            state,
+            snapshot: Some(snapshot.clone()),
+            keep: self.rules.keep,
+            retry_in,
+        };
+        if !self.persist(&change).await? {
+            let there = in_time(self.records.look(&self.digest)).await?;
+            // A try that was not answered may have been heard.
+            let ours = |found: &Found| {
+                let record = &found.record;
+                record.fence == self.fence && record.state == state
+            };
+            if !there.as_ref().is_some_and(ours) {
+                metrics::counter!(
+                    "counterfoil_guard_fenced_total",
+                    "business_type" => self.key.business_type().to_owned()
+                )
+                .increment(1);
+                return Ok(Ended::Lost(there.map(Arc::new)));
+            }
+        }
+        if needs_person {
+            alert::needs_person(&self.key);
+        }
+        let found = Arc::new(self.as_found(state, snapshot, retry_in));
+        if let Some(seat) = seat {
+            seat.land(Some(Arc::clone(&found)));
+        }
+        Ok(Ended::Recorded(found))
+    }
+
+    /// Changes the record as its owner, and tries again while the database cannot. Answers whether the
+    /// record was there. An error: it stays as it is, and is uncertain when its lease is over.
+    async fn persist(&self, change: &Change) -> Result<bool> {
+        let begun = Instant::now();
+        let (mut pause, mut unrecorded) = (TRY_AGAIN, None::<Unrecorded>);
+        loop {
+            let changed = self.records.change(&self.digest, self.fence, change);
+            let error = match in_time(changed).await {
+                Ok(there) => {
+                    if let Some(unrecorded) = unrecorded {
+                        unrecorded.recorded();
+                    }
+                    return Ok(there);
+                }
+                Err(error) => error,
+            };
+            let told = unrecorded.take();
+            let told = told.unwrap_or_else(|| Unrecorded::new(&self.key, &error));
+            if begun.elapsed() + pause >= self.rules.record_within {
+                told.given_up(&error);
+                return Err(error);
+            }
+            unrecorded = Some(told);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(TRY_AGAIN_MAX);
+        }
+    }
+
     /// The record as it must be now, to be shared with those who wait.
     fn as_found(&self, state: State, snapshot: Snapshot, retry_in: Option<Duration>) -> Found {
         recorded(

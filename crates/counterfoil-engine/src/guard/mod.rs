@@ -27,6 +27,7 @@ pub mod reconcile;
 mod tidy;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -119,6 +120,10 @@ pub trait Claim: Send + Sync {
     /// Whether another payload can be told "conflict" while the first is still under way. It
     /// cannot where the first one may still be rolled back.
     fn claims_are_visible(&self) -> bool;
+
+    /// Whether a lock in the way of a claim may be that of the same key, which its owner holds until it
+    /// is over. Otherwise the database is busy with something else, and nothing is in progress.
+    fn locks_keys(&self) -> bool;
 }
 
 /// Records, rules, and the requests of this process.
@@ -130,6 +135,7 @@ pub struct Warden {
     habit: Habit,
     watch: Watch,
     tidy: Tidy,
+    trouble: Trouble,
     gate: Option<Arc<dyn Gate>>,
     destination: Option<Arc<str>>,
 }
@@ -153,6 +159,7 @@ impl Warden {
             habit: Habit::default(),
             watch: Watch::default(),
             tidy: Tidy::new(),
+            trouble: Trouble::default(),
             gate: None,
             destination: None,
         }
@@ -215,9 +222,15 @@ impl Warden {
             "business_type" => key.business_type().to_owned(), "outcome" => outcome
         )
         .increment(1);
-        if let Ok(entered) = &entered {
-            self.watch.saw(key.business_type(), entered.is_repeat());
-            self.tidy.now_and_then(&self.records);
+        match &entered {
+            Ok(entered) => {
+                self.watch.saw(key.business_type(), entered.is_repeat());
+                self.tidy.now_and_then(&self.records);
+                if matches!(entered, Entered::Fresh(_)) {
+                    self.trouble.is_over();
+                }
+            }
+            Err(error) => self.trouble.begins(error),
         }
         entered
     }
@@ -276,6 +289,8 @@ impl Warden {
         until: Instant,
     ) -> Result<Entered<Entry<C::Claimed>>> {
         let digest = key.digest();
+        // A database that is busy with others is waited for as long as one that says nothing.
+        let busy_until = until.min(Instant::now() + PATIENCE);
         let mut pause = LOOK_AGAIN;
         let mut waited = false;
         let mut unseen = self.records.claims_look() && self.habit.repeats_are_rare();
@@ -298,6 +313,7 @@ impl Warden {
             } else {
                 None
             };
+            let mut busy = None;
             match decide(found.as_deref(), fingerprint, &self.rules) {
                 Decision::Run { expect, attempt } => {
                     match in_time(mode.claim(key, fingerprint, expect, attempt)).await {
@@ -306,8 +322,10 @@ impl Warden {
                             seat.pass = pass;
                             return Ok(Entered::Fresh(Entry { claimed, seat }));
                         }
+                        Ok(None) => {}
                         // A lock stood in the way: of the same key, perhaps.
-                        Ok(None) | Err(StoreError::Busy(_)) => {}
+                        Err(StoreError::Busy(_)) if mode.locks_keys() => {}
+                        Err(error @ StoreError::Busy(_)) => busy = Some(error),
                         Err(error) => return Err(error),
                     }
                 }
@@ -331,8 +349,12 @@ impl Warden {
                 kept = Some(pass);
                 continue;
             }
-            if Instant::now() + pause >= until {
-                return Ok(Entered::InProgress(self.come_again()));
+            match busy {
+                Some(error) if Instant::now() + pause >= busy_until => return Err(error),
+                None if Instant::now() + pause >= until => {
+                    return Ok(Entered::InProgress(self.come_again()));
+                }
+                _ => {}
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LOOK_AGAIN_MAX);
@@ -370,6 +392,29 @@ impl Warden {
         self.rules
             .wait
             .clamp(Duration::from_secs(1), Duration::from_secs(10))
+    }
+}
+
+/// Whether requests are turned away because of the records. It is told once, and once more when it is
+/// over.
+#[derive(Clone, Default)]
+struct Trouble(Arc<AtomicBool>);
+
+impl Trouble {
+    fn begins(&self, error: &StoreError) {
+        if !self.0.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                error = error.one_line(),
+                "the guard's records cannot be read or written: requests are turned away"
+            );
+        }
+    }
+
+    /// A key was claimed: that needs all that can fail.
+    fn is_over(&self) {
+        if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
+            tracing::info!("the guard's records can be written again");
+        }
     }
 }
 

@@ -173,6 +173,8 @@ impl<D: Database> GuardLayer<D> {
         let open = match self.inner.guard.enter(&asked.key, &asked.fingerprint).await {
             Ok(Entered::Fresh(open)) => open,
             Ok(other) => return self.inner.front.instead(other),
+            // The guard has said it, once.
+            Err(GuardError::Store(_)) => return self.refuse(Problem::unavailable()),
             Err(error) => return self.unavailable(&error),
         };
         self.run_in_tx(inner, asked.request, open).await
@@ -208,7 +210,7 @@ impl<D: Database> GuardLayer<D> {
             return self.rolled_back(open, response).await;
         };
         match open.end(end).await {
-            Ok(Ended::Recorded(_)) => response,
+            Ok(Ended::Recorded(_) | Ended::Pending) => response,
             Ok(Ended::Lost(there)) => self.inner.front.lost(there.as_deref()),
             Err(GuardError::Store(counterfoil::StoreError::Doomed(why))) => {
                 tracing::error!(

@@ -81,7 +81,8 @@ where
     let mut response = match warden.enter_leased(&asked.key, &asked.fingerprint).await {
         Ok(Entered::Fresh(lease)) => owned(&warden, &front, inner, asked, lease).await,
         Ok(other) => front.instead(other),
-        Err(error) => front.unavailable(&error.one_line()),
+        // The guard has said it, once.
+        Err(_) => front.refuse(Problem::unavailable()),
     };
     response.extensions_mut().insert(key);
     response
@@ -114,7 +115,7 @@ where
         return Front::settled(settled, response);
     };
     match lease.end(end).await {
-        Ok(Ended::Recorded(_)) => response,
+        Ok(Ended::Recorded(_) | Ended::Pending) => response,
         Ok(Ended::Lost(there)) => front.lost(there.as_deref()),
         // It has happened, and the caller shall know. The record becomes uncertain.
         Err(error) => {

@@ -121,6 +121,7 @@ pub(crate) async fn gateway_case_26_what_cannot_be_recorded_is_answered_and_unce
     let cut = Cut::new(&house);
     let mut guard = guarded();
     guard.rules.lease = Duration::from_millis(500);
+    guard.rules.record_within = Duration::ZERO;
     let door = door_over(&house, Arc::clone(&cut) as _, guard).await;
     cut.cut_at_the_end.store(true, Ordering::SeqCst);
 

@@ -122,7 +122,7 @@ where
         }
     };
     match lease.end(end).await {
-        Ok(Ended::Recorded(_)) => Ok(Outcome::Executed(answer)),
+        Ok(Ended::Recorded(_) | Ended::Pending) => Ok(Outcome::Executed(answer)),
         Ok(Ended::Lost(there)) => instead(there),
         // It has happened, and the caller shall know. The record becomes uncertain.
         Err(error) => {

@@ -52,6 +52,12 @@ impl<D: Database> Claim for ByTransaction<'_, D> {
     fn claims_are_visible(&self) -> bool {
         false
     }
+
+    /// A claim is a lock until its transaction is over. On SQLite it is one lock for all keys, which
+    /// the same key may hold as well.
+    fn locks_keys(&self) -> bool {
+        true
+    }
 }
 
 impl<D: Database> Guard<D> {
@@ -283,7 +289,7 @@ where
             }
         };
         Ok(match self.open.end(end).await? {
-            Ended::Recorded(_) => Outcome::Executed(answer),
+            Ended::Recorded(_) | Ended::Pending => Outcome::Executed(answer),
             Ended::Lost(there) => super::leased::instead(there)?,
         })
     }

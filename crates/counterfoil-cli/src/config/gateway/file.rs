@@ -178,6 +178,8 @@ pub(crate) struct GatewayRoute {
     pub(crate) help: Option<String>,
     /// How long a repeat waits.
     pub(crate) wait: Span,
+    /// How long it is tried to record an answer.
+    pub(crate) record_within: Span,
     /// How long the gateway may be silent.
     pub(crate) lease: Span,
     /// How long answers are kept.
@@ -230,6 +232,7 @@ impl Default for GatewayRoute {
             plain_duplicate: false,
             help: None,
             wait: Span(rules.wait),
+            record_within: Span(rules.record_within),
             lease: Span(Duration::from_secs(60)),
             keep: Span(rules.keep),
             rerun_uncertain: false,

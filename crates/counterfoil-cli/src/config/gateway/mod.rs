@@ -470,6 +470,7 @@ impl RouteReader<'_, '_> {
             lease: section.lease.0,
             keep: section.keep.0,
             wait: section.wait.0,
+            record_within: section.record_within.0,
             rerun_uncertain: section.rerun_uncertain,
             reconcile_age: match section.probe {
                 Some(_) => section.probe_after.0,
