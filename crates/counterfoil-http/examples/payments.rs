@@ -171,7 +171,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         .route_layer(
             GuardLayer::leased(guard.with_rules(charges.clone())?)
                 .one_caller()
-                .policy(Policy::new().business_type("charge")?),
+                .policy(Policy::new().business_type("charge")?.reconciled()),
         );
     guard
         .reconcile()

@@ -113,14 +113,34 @@ impl Problem {
         .retry_after(after)
     }
 
-    pub(crate) fn uncertain(after: Duration) -> Self {
-        Self::new(
+    /// When to come again, if anything is done to find out.
+    pub(crate) fn uncertain(after: Option<Duration>) -> Self {
+        let detail = match after {
+            Some(_) => {
+                "It is being found out. Send the same request again later; do not use a new key."
+            }
+            None => {
+                "An operator of the service has to find out. Until then the same request is told \
+                 the same; do not use a new key."
+            }
+        };
+        let mut problem = Self::new(
             StatusCode::CONFLICT,
             "outcome-uncertain",
             "It is not known whether the request took effect",
-            "It is being found out. Send the same request again later; do not use a new key.",
+            detail,
+        );
+        problem.retry_after = after;
+        problem
+    }
+
+    pub(crate) fn method_unknown(meant: &http::Method) -> Self {
+        Self::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "method-unknown",
+            "The method of the request is not known",
+            format!("Methods are case-sensitive: {meant} is written in upper case."),
         )
-        .retry_after(after)
     }
 
     pub(crate) fn later(after: Duration) -> Self {

@@ -18,22 +18,31 @@ use super::status;
 use crate::Recording;
 
 /// The answer, or the one for those who must not wait.
-pub(super) fn instead(response: Response, after: Duration) -> Response {
+pub(super) fn instead(response: Response, after: Duration, probed: bool) -> Response {
     let extensions = response.extensions();
     let uncertain = extensions.get::<Recording>() == Some(&Recording::Uncertain);
     match extensions.get::<Key>().filter(|_| uncertain) {
-        Some(key) => accepted(key, after),
+        Some(key) => accepted(key, after, probed),
         None => response,
     }
 }
 
-fn accepted(key: &Key, after: Duration) -> Response {
+fn accepted(key: &Key, after: Duration, probed: bool) -> Response {
     let place = status::place(key);
+    let detail = match probed {
+        true => {
+            "It is being found out whether the request took effect. Ask for its state, or send the \
+             same request with the same key again."
+        }
+        false => {
+            "An operator has to find out whether the request took effect. Ask for its state; do not \
+             use a new key."
+        }
+    };
     let body = json!({
         "state": "uncertain", "key": key.key(), "business_type": key.business_type(),
         "status": place,
-        "detail": "It is being found out whether the request took effect. Ask for its state, or \
-                   send the same request with the same key again.",
+        "detail": detail,
     });
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = StatusCode::ACCEPTED;

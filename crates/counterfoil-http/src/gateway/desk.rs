@@ -206,7 +206,10 @@ fn leave(lot: &Arc<Lot>) -> Leave {
 fn guarded(guard: &Guarded, warden: Warden, answered: Answered) -> Service {
     let warden = warden.rules(guard.rules.clone());
     let whose = guard.clone();
-    let layer = LeasedLayer::new(warden, guard.policy.clone(), move |parts| {
+    let probed = guard.probe.is_some();
+    let mut policy = guard.policy.clone();
+    policy.reconciled |= probed;
+    let layer = LeasedLayer::new(warden, policy, move |parts| {
         let origin = parts.extensions.get::<Origin>()?;
         whose.scope(parts, &origin.authority)
     });
@@ -214,7 +217,8 @@ fn guarded(guard: &Guarded, warden: Warden, answered: Answered) -> Service {
     match guard.degraded {
         None => Service::new(service),
         Some(after) => {
-            Service::new(service.map_response(move |response| degraded::instead(response, after)))
+            let instead = move |response| degraded::instead(response, after, probed);
+            Service::new(service.map_response(instead))
         }
     }
 }

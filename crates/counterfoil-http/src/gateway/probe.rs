@@ -373,7 +373,7 @@ mod tests {
                 .question(key, caller, host)
                 .map(|q| q.uri().to_string())
         };
-        for key in [".", "..", "a/../b", "../x", "a\\..\\b", "..;x"] {
+        for key in [".", "..", "a/../b", "../x", "a\\..\\b"] {
             assert!(ask("GET /orders/{key}", key, "").is_err(), "{key}");
             assert!(ask("GET /{caller}/{key}", "k", key).is_err(), "{key}");
             assert!(ask("GET /orders?ref={key}", key, "").is_ok(), "{key}");

@@ -75,10 +75,14 @@ pub(super) async fn fingerprint(
         .get(header::CONTENT_TYPE)
         .and_then(|v| v.to_str().ok())
         .unwrap_or_default();
-    if let Some(boundary) = boundary(kind) {
-        return of_parts(target, body, boundary).await;
+    // What is compressed cannot be looked into.
+    let plain = !parts.headers.contains_key(header::CONTENT_ENCODING);
+    if let Some(boundary) = boundary(kind).filter(|_| plain)
+        && let Ok(form) = of_parts(target.clone(), body, boundary).await
+    {
+        return Ok(form);
     }
-    if policy.canonical_json && is_json(kind) && !body.is_empty() {
+    if policy.canonical_json && plain && is_json(kind) && !body.is_empty() {
         let text = canonical::text_of(body, &policy.ignored_fields)
             .map_err(|e| Problem::payload_malformed(format!("The JSON cannot be used: {e}.")))?;
         return Ok(target.part(b"json").part(text.as_bytes()).finish());
@@ -102,29 +106,23 @@ fn is_json(kind: &str) -> bool {
         || essence.to_ascii_lowercase().ends_with("+json")
 }
 
-/// The parts, not the boundary: a client that sends a form again makes a new one.
+/// The parts, not the boundary: a client that sends a form again makes a new one. What cannot be read as
+/// a form (parts without a name, none at all) has to be the same byte for byte.
 async fn of_parts(
     target: FingerprintBuilder,
     body: &Bytes,
     boundary: String,
-) -> Result<Fingerprint, Problem> {
+) -> Result<Fingerprint, multer::Error> {
     let whole = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(body.clone())]);
     let mut form = multer::Multipart::new(whole, boundary);
     let mut hash = target.part(b"multipart");
-    loop {
-        let field = form.next_field().await.map_err(|e| not_a_form(&e))?;
-        let Some(field) = field else {
-            return Ok(hash.finish());
-        };
+    while let Some(field) = form.next_field().await? {
         hash = hash.part(&field.headers().len().to_be_bytes());
         for (name, value) in field.headers() {
             hash = hash.part(name.as_str().as_bytes()).part(value.as_bytes());
         }
-        let content = field.bytes().await.map_err(|e| not_a_form(&e))?;
+        let content = field.bytes().await?;
         hash = hash.part(&content);
     }
-}
-
-fn not_a_form(error: &multer::Error) -> Problem {
-    Problem::payload_malformed(format!("The form cannot be read: {error}."))
+    Ok(hash.finish())
 }

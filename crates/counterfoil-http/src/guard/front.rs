@@ -53,7 +53,11 @@ impl Front {
     pub(super) async fn sort(&self, request: Request) -> Sort {
         let policy = &self.policy;
         if !policy.methods.contains(request.method()) {
-            return Sort::Passes(request);
+            // Many a service takes `patch` for PATCH, and would do it again and again.
+            return match policy.meant(request.method()) {
+                Some(meant) => Sort::Refused(self.refuse(Problem::method_unknown(meant))),
+                None => Sort::Passes(request),
+            };
         }
         let key = match header_key::read(request.headers(), &policy.header, policy.strict_syntax) {
             Ok(HeaderKey::Given(key)) => key,
@@ -104,7 +108,8 @@ impl Front {
     }
 
     fn uncertain(&self) -> Response {
-        let mut response = self.refuse(Problem::uncertain(FIND_OUT));
+        let after = self.policy.reconciled.then_some(FIND_OUT);
+        let mut response = self.refuse(Problem::uncertain(after));
         response.extensions_mut().insert(Recording::Uncertain);
         response
     }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `business_type` | `http` | the kind of business: retention and statistics go by it |
 //! | `required` | yes | whether a request without a key is refused |
-//! | `methods` | POST, PATCH | other methods pass unguarded |
+//! | `methods` | POST, PATCH | other methods pass unguarded; the same in lower case are refused |
 //! | `header` | `idempotency-key` | where the key is |
 //! | `strict_syntax` | no | whether the key must be a quoted string |
 //! | `max_body` | 1 MiB | larger requests are refused |
@@ -15,6 +15,7 @@
 //! | `final_errors` | none | 5xx that are recorded and replayed |
 //! | `canonical_json` | no | whether order of fields and white space matter |
 //! | `ignored_fields` | none | top-level JSON fields that do not belong to the request |
+//! | `reconciled` | no | whether a check settles what is uncertain, so that a repeat may come again |
 //! | `plain_duplicate` | no | whether a repeat gets a plain 409 "duplicate" instead of the answer |
 //! | `help` | the IETF draft | where the documentation is |
 
@@ -36,6 +37,7 @@ pub struct Policy {
     pub(crate) final_errors: Vec<StatusCode>,
     pub(crate) canonical_json: bool,
     pub(crate) ignored_fields: Vec<String>,
+    pub(crate) reconciled: bool,
     pub(crate) plain_duplicate: bool,
     pub(crate) help: String,
 }
@@ -56,6 +58,7 @@ impl Default for Policy {
             final_errors: Vec::new(),
             canonical_json: false,
             ignored_fields: Vec::new(),
+            reconciled: false,
             plain_duplicate: false,
             help: "https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/"
                 .into(),
@@ -108,6 +111,12 @@ impl Policy {
             Some(statuses) => statuses.contains(&status),
             None => REFUSED.contains(&status) || taken_back && REFUSED_OR_BEGUN.contains(&status),
         }
+    }
+
+    /// The guarded method that somebody means who does not write it in upper case.
+    pub(crate) fn meant(&self, method: &Method) -> Option<&Method> {
+        let same = |known: &&Method| known.as_str().eq_ignore_ascii_case(method.as_str());
+        self.methods.iter().find(same)
     }
 
     /// The defaults.
@@ -220,6 +229,16 @@ impl Policy {
     pub fn ignored_fields<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.ignored_fields = names.into_iter().map(Into::into).collect();
         self.canonical_json = true;
+        self
+    }
+
+    /// Leased mode: a check settles requests that are uncertain ([`Reconciler`]), here or in another
+    /// process. Their repeats are told to come again; otherwise that an operator has to find out.
+    ///
+    /// [`Reconciler`]: counterfoil::guard::Reconciler
+    #[must_use]
+    pub fn reconciled(mut self) -> Self {
+        self.reconciled = true;
         self
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use counterfoil_core::guard::State;
+use counterfoil_http::Policy;
 use counterfoil_http::gateway::{Guarded, Probe, UpstreamSettings};
 use http_body_util::BodyExt as _;
 use tokio::io::AsyncWriteExt as _;
@@ -369,6 +370,57 @@ pub(crate) async fn gateway_case_21_a_probe_carries_what_the_service_asks_for(ho
     let again = door.order("private", "vanish-after").await;
     assert_eq!(again.problem(), "result-not-kept");
     assert_eq!(house.upstream.effects().await, 1);
+}
+
+pub(crate) async fn gateway_case_21_who_finds_out_is_said_as_it_is(house: House) {
+    let unprobed = |degraded| Guarded {
+        probe: None,
+        policy: policy().business_type("unprobed").unwrap(),
+        degraded,
+        ..guarded()
+    };
+    let probed = house.door().await;
+    let route = house.route(quick(), Some(unprobed(None)));
+    let by_hand = house.door_with(route).await;
+    let accepting = Some(Duration::from_secs(7));
+    let route = house.route(quick(), Some(unprobed(accepting)));
+    let accepting = house.door_with(route).await;
+
+    for (door, by_itself) in [(&probed, true), (&by_hand, false)] {
+        door.order("k", "vanish-after").await;
+        let told = door.order("k", "vanish-after").await;
+
+        assert_eq!(told.problem(), "outcome-uncertain");
+        assert_eq!(told.headers.contains_key("retry-after"), by_itself);
+        let detail = told.json()["detail"].as_str().unwrap().to_owned();
+        assert_eq!(detail.contains("It is being found out"), by_itself);
+        assert_eq!(detail.contains("An operator"), !by_itself);
+    }
+    let told = accepting.order("k", "vanish-after").await;
+    assert_eq!(told.status, 202);
+    let detail = told.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("An operator"), "{detail}");
+}
+
+pub(crate) async fn a_guarded_method_in_lower_case_is_refused(house: House) {
+    let guard = Guarded {
+        policy: Policy::new().business_type("orders").unwrap(),
+        ..guarded()
+    };
+    let door = house.door_with(house.route(quick(), Some(guard))).await;
+
+    for method in ["post", "Patch"] {
+        for key in ["", "idempotency-key: k\r\n"] {
+            let request = format!(
+                "{method} /orders HTTP/1.1\r\nhost: a\r\nx-caller: alice\r\n{key}\
+                 connection: close\r\ncontent-length: 2\r\n\r\n{{}}"
+            );
+            let told = client::raw(door.address, request.as_bytes()).await;
+            assert!(told.starts_with("HTTP/1.1 501 "), "{told}");
+            assert!(told.contains("method-unknown"), "{told}");
+        }
+    }
+    assert_eq!(house.upstream.calls().await, 0);
 }
 
 pub(crate) async fn gateway_case_21_silence_is_uncertain(house: House) {

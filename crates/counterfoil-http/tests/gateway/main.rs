@@ -69,6 +69,8 @@ cases! {
     cases::gateway_case_20_a_connection_that_was_closed_meanwhile_costs_nothing,
     cases::gateway_case_21_a_lost_answer_is_uncertain_and_a_probe_settles_it,
     cases::gateway_case_21_a_probe_carries_what_the_service_asks_for,
+    cases::gateway_case_21_who_finds_out_is_said_as_it_is,
+    cases::a_guarded_method_in_lower_case_is_refused,
     cases::gateway_case_21_silence_is_uncertain,
     cases::gateway_case_21_a_broken_answer_is_uncertain,
     cases::gateway_case_28_a_replay_keeps_what_belongs_to_the_answer,

@@ -79,6 +79,7 @@ impl<D: TestDb> App<D> {
         Self::new(scratch, rules, |guard, shared| {
             Router::new()
                 .route("/pay", post(outside::<D>))
+                .route("/raw", post(raw::<D>))
                 .with_state(shared)
                 .route_layer(GuardLayer::leased(guard).caller(caller).policy(policy))
         })
@@ -261,6 +262,12 @@ impl Answer {
         let uri = document["type"].as_str().unwrap().to_owned();
         uri.rsplit(':').next().unwrap().to_owned()
     }
+}
+
+/// Takes whatever comes.
+async fn raw<D: TestDb>(State(shared): State<Arc<Shared<D>>>, body: Bytes) -> String {
+    let run = shared.runs.fetch_add(1, Ordering::SeqCst);
+    format!("{run}: {} bytes", body.len())
 }
 
 /// What a handler does after its effect.

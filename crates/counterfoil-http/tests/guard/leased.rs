@@ -94,8 +94,22 @@ pub(crate) async fn case_18_an_error_of_the_server_leaves_uncertainty<D: TestDb>
             (again.status, again.problem().as_str()),
             (409, "outcome-uncertain")
         );
+        // Nobody finds out by itself.
+        assert_eq!(again.header("retry-after"), None);
+        let text = String::from_utf8_lossy(&again.body).into_owned();
+        assert!(text.contains("An operator"), "{text}");
     }
     assert_eq!(app.runs(), 2);
+}
+
+pub(crate) async fn a_repeat_comes_again_where_a_check_finds_out<D: TestDb>(scratch: Scratch<D>) {
+    let app = App::leased(scratch, quick(), Policy::new().reconciled());
+
+    app.pay("k", json!({"do": "500"})).await;
+    let again = app.pay("k", json!({"do": "500"})).await;
+
+    assert_eq!(again.problem(), "outcome-uncertain");
+    assert!(again.header("retry-after").is_some());
 }
 
 /// The handler has begun, and nothing that it did is taken back.

@@ -204,8 +204,71 @@ pub(crate) async fn case_40_a_form_with_another_boundary_is_the_same_payload<D: 
     assert_eq!((one.status, two.status, two.replayed()), (200, 200, true));
     assert_eq!(one.body, two.body);
     assert_eq!(other.status, 422);
-    assert_eq!(broken.status, 400);
+    assert_eq!(broken.status, 422, "another payload");
     assert_eq!(app.runs(), 1);
+}
+
+/// It is for the handler to say whether it can be read.
+pub(crate) async fn a_body_that_cannot_be_looked_into_is_the_same_byte_for_byte<D: TestDb>(
+    scratch: Scratch<D>,
+) {
+    let app = App::leased(scratch, quick(), Policy::new().ignored_fields(["sent_at"]));
+    let nameless = "--a\r\nContent-Type: text/plain\r\n\r\n7\r\n--a--\r\n";
+    let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
+    let bodies: [(&str, Option<&str>, &[u8], &[u8]); 4] = [
+        (
+            "multipart/mixed; boundary=a",
+            None,
+            nameless.as_bytes(),
+            b"--a--\r\n",
+        ),
+        ("multipart/form-data; boundary=a", None, b"--a--\r\n", b""),
+        ("multipart/form-data; boundary=a", None, b"", b"--a--\r\n"),
+        ("application/json", Some("gzip"), &gzip, &gzip[..9]),
+    ];
+    for (n, (kind, coding, body, other)) in bodies.into_iter().enumerate() {
+        let send = |body: &[u8]| {
+            let key = n.to_string();
+            let mut request = request("POST", "/raw", Some(&key), body.to_vec());
+            let headers = request.headers_mut();
+            headers.insert("content-type", kind.parse().unwrap());
+            if let Some(coding) = coding {
+                headers.insert("content-encoding", coding.parse().unwrap());
+            }
+            app.send(request)
+        };
+
+        let (first, again) = (send(body).await, send(body).await);
+
+        assert_eq!((first.status, first.replayed()), (200, false), "{kind}");
+        assert_eq!(
+            (again.replayed(), &again.body),
+            (true, &first.body),
+            "{kind}"
+        );
+        assert_eq!(send(other).await.status, 422, "{kind}");
+    }
+    assert_eq!(app.runs(), 4);
+}
+
+/// Methods are case-sensitive, and many a service does not know.
+pub(crate) async fn a_guarded_method_in_lower_case_is_refused<D: TestDb>(scratch: Scratch<D>) {
+    let app = App::transactional(scratch, quick(), Policy::new());
+
+    for method in ["post", "Post", "patch", "pATCH"] {
+        for key in [Some("k"), None] {
+            let answer = app.send(request(method, "/pay", key, "{}")).await;
+            assert_eq!(
+                (answer.status, answer.problem().as_str()),
+                (501, "method-unknown"),
+                "{method}"
+            );
+        }
+    }
+    // It is not guarded in upper case either.
+    let passes = app.send(request("put", "/pay", Some("k"), "{}")).await;
+    assert_eq!(passes.status, 405);
+    nothing_stored(&app).await;
 }
 
 pub(crate) async fn hostile_json_is_refused<D: TestDb>(scratch: Scratch<D>) {
