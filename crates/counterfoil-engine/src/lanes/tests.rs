@@ -16,6 +16,8 @@ use proptest::prelude::*;
 
 use super::{Batch, Lanes, ReadNo, Source};
 
+mod steps;
+
 const PER_LANE: usize = 2;
 
 /// What can happen next. The numbers choose among what there is.
@@ -112,6 +114,26 @@ fn aggregate(lane: u8) -> Aggregate {
     Aggregate::new("lane", lane.to_string())
 }
 
+fn row(seq: i64, lane: u8, state: RowState) -> Delivery {
+    Delivery {
+        seq,
+        shard: 0,
+        epoch: 1,
+        id: MessageId::new(),
+        queue: Arc::from("orders"),
+        aggregate: Some(aggregate(lane)),
+        version: None,
+        event_type: "Moved".into(),
+        payload: Payload::Json("{}".into()),
+        headers: Headers::new(),
+        attempt: 1,
+        crashes: 0,
+        created_at: DateTime::UNIX_EPOCH,
+        state,
+        defect: None,
+    }
+}
+
 impl World {
     fn new() -> Self {
         Self {
@@ -135,6 +157,36 @@ impl World {
 
     /// Answers whether there was anything to do.
     fn play(&mut self, step: Step) -> bool {
+        let done = self.perform(step);
+        self.count();
+        done
+    }
+
+    /// Every row that the lanes know is in exactly one place, and every count says so: on these the
+    /// bounds of memory and the handover of shards rely.
+    fn count(&self) {
+        let lanes = &self.lanes;
+        let waiting = lanes.lanes.values().flat_map(|lane| &lane.rows);
+        let waiting: Vec<i64> = waiting.map(|row| row.seq).collect();
+        let out: Vec<i64> = self.in_flight.iter().map(|row| row.seq).collect();
+        let under_way = self.settling.iter().map(|s| &s.batch.settlement);
+        let told = under_way.chain([&lanes.settlement]);
+        let told: Vec<i64> = told.flat_map(Settlement::rows).map(|row| row.0).collect();
+        let all: BTreeSet<i64> = [&waiting[..], &out, &told].concat().into_iter().collect();
+
+        assert_eq!(all.len(), waiting.len() + out.len() + told.len());
+        assert_eq!(lanes.known().collect::<BTreeSet<_>>(), all);
+        assert_eq!(lanes.len(), all.len());
+        assert_eq!(lanes.in_flight(), out.len());
+        assert_eq!(lanes.busy(0) as usize, out.len() + told.len());
+        for (key, lane) in &lanes.lanes {
+            assert_eq!(lane.queued, lanes.ready.contains(key));
+            let can_go = !lane.rows.is_empty() && !lane.in_flight && !lane.blocked;
+            assert!(lane.queued || !can_go, "a lane that could go is forgotten");
+        }
+    }
+
+    fn perform(&mut self, step: Step) -> bool {
         match step {
             Step::Commit(lane) => self.commit(lane),
             Step::BeginRead(limit) => self.begin_read(limit),
@@ -184,27 +236,12 @@ impl World {
 
     fn delivery(&self, seq: i64) -> Delivery {
         let (lane, place) = self.rows[&seq];
-        Delivery {
-            seq,
-            shard: 0,
-            epoch: 1,
-            id: MessageId::new(),
-            queue: Arc::from("orders"),
-            aggregate: Some(aggregate(lane)),
-            version: None,
-            event_type: "Moved".into(),
-            payload: Payload::Json("{}".into()),
-            headers: Headers::new(),
-            attempt: 1,
-            crashes: 0,
-            created_at: DateTime::UNIX_EPOCH,
-            state: match place {
-                Place::New => RowState::New,
-                Place::Held => RowState::Held,
-                Place::Retrying => RowState::Retrying,
-            },
-            defect: None,
-        }
+        let state = match place {
+            Place::New => RowState::New,
+            Place::Held => RowState::Held,
+            Place::Retrying => RowState::Retrying,
+        };
+        row(seq, lane, state)
     }
 
     fn in_place(&self, wanted: Place) -> Vec<i64> {
