@@ -96,7 +96,7 @@ pub(crate) struct Output {
 /// Who does it.
 #[derive(Debug, Clone, Group)]
 pub(crate) struct Operator {
-    /// Your name, for the record [default: $USER]
+    /// Your name, for the record [default: $USER]; a server with tokens takes the token's
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
 }
@@ -607,7 +607,7 @@ pub(crate) struct Reach {
     /// The server [default: `listen` of the configuration]
     #[arg(long, value_name = "URL", env = "COUNTERFOIL_SERVER")]
     pub(crate) server: Option<String>,
-    /// Its token [default: the first one of the configuration]
+    /// Its token [default: one of the configuration, for the server that it describes]
     #[arg(
         long,
         value_name = "TOKEN",
@@ -615,6 +615,9 @@ pub(crate) struct Reach {
         hide_env_values = true
     )]
     pub(crate) token: Option<String>,
+    /// For https: the authorities to believe, as PEM [default: the public ones]
+    #[arg(long, value_name = "FILE", env = "COUNTERFOIL_CA_FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 /// Sets a breaker by hand.

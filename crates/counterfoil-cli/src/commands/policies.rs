@@ -7,12 +7,15 @@ use serde_json::{Value, json};
 
 use super::server::Server;
 use crate::args::{Global, Policies as What, Setting, Simulate};
+use crate::config::Scope;
 use crate::failure::{Failure, Result};
 use crate::print;
 
 pub(super) async fn run(global: &Global, what: What) -> Result {
     match what {
-        What::List { reach, output } => list(&Server::find(global, &reach)?, output.json).await,
+        What::List { reach, output } => {
+            list(&Server::find(global, &reach, Scope::Reader)?, output.json).await
+        }
         What::Open(setting) => set(global, &setting, "open").await,
         What::Close(setting) => set(global, &setting, "closed").await,
         What::Auto(setting) => set(global, &setting, "auto").await,
@@ -76,7 +79,7 @@ fn why(status: &Status) -> String {
 }
 
 async fn set(global: &Global, setting: &Setting, word: &str) -> Result {
-    let server = Server::find(global, &setting.reach)?;
+    let server = Server::find(global, &setting.reach, Scope::Operator)?;
     let path = format!("/v1/policies/{}", escaped(&setting.destination));
     let body = json!({ "breaker": word, "by": setting.operator.name() });
     let answer = server.ask(Method::PUT, &path, Some(body)).await?;

@@ -17,6 +17,7 @@ use super::brokers::redis::Redis;
 use super::brokers::sqs::Sqs;
 use super::consumer::file::Consumer;
 use super::gateway::file::{Gateway, GatewayRoute, Upstream};
+use super::tokens::Token;
 use super::value::{KeepSent, Pointed, Span};
 
 /// The whole file.
@@ -26,6 +27,8 @@ pub(crate) struct File {
     pub(crate) database: Database,
     /// `[server]`
     pub(crate) server: Server,
+    /// `[token.NAME]`, by name.
+    pub(crate) tokens: BTreeMap<String, Token>,
     /// `[relay]`
     pub(crate) relay: Relay,
     /// `[[route]]`
@@ -58,8 +61,12 @@ pub(crate) struct Database {
 pub(crate) struct Server {
     /// Address and port.
     pub(crate) listen: String,
-    /// Who may use the API.
+    /// Who may do everything.
     pub(crate) tokens: Vec<Pointed>,
+    /// A file with the certificate to show, and those that vouch for it. Absent: plain HTTP.
+    pub(crate) certificate_file: Option<String>,
+    /// And one with its key.
+    pub(crate) key_file: Option<String>,
 }
 
 impl Default for Server {
@@ -67,6 +74,8 @@ impl Default for Server {
         Self {
             listen: "127.0.0.1:7070".into(),
             tokens: Vec::new(),
+            certificate_file: None,
+            key_file: None,
         }
     }
 }

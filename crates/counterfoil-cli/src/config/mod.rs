@@ -11,9 +11,11 @@ mod figures;
 mod file;
 mod gateway;
 mod nearest;
+mod owner;
 mod queue;
 mod read;
 mod settings;
+mod tokens;
 mod value;
 mod webhook;
 
@@ -24,7 +26,8 @@ use counterfoil_core::inbox::queue_of;
 pub(crate) use consumer::{Consumer, Effect};
 pub(crate) use gateway::Gateway;
 pub(crate) use nearest::hint;
-pub(crate) use settings::{Settings, Tokens};
+pub(crate) use settings::{Certificate, Settings};
+pub(crate) use tokens::{Caller, Scope, Tokens};
 pub(crate) use value::shown;
 
 use crate::failure::{Failure, Result};
@@ -136,13 +139,34 @@ impl Loaded {
         }
     }
 
-    /// A token that the server accepts.
-    pub(crate) fn first_token(&self) -> Result<Option<String>> {
-        let Some(token) = self.file.server.tokens.first() else {
+    /// Whether the server speaks TLS.
+    pub(crate) fn encrypted(&self) -> bool {
+        self.file.server.certificate_file.is_some()
+    }
+
+    /// A token that the server accepts for this. A file that somebody else can write could name any
+    /// secret of ours, and the server to send it to: such a one is not sent.
+    pub(crate) fn token_for(&self, scope: Scope) -> Result<Option<String>> {
+        let fits = |token: &&tokens::Token| {
+            let operator = scope == Scope::Reader && token.scopes.contains(&Scope::Operator);
+            operator || token.scopes.contains(&scope)
+        };
+        let named = || self.file.tokens.values().find(fits)?.secret.as_ref();
+        let Some(token) = self.file.server.tokens.first().or_else(named) else {
             return Ok(None);
         };
+        if let Some(path) = &self.path
+            && !owner::is_trusted(path)?
+        {
+            return Err(Failure::config(format!(
+                "{} belongs to somebody else, or everybody can write it: its token is not sent. Say --token or \
+                 COUNTERFOIL_TOKEN",
+                path.display()
+            )));
+        }
         let resolved = token.resolve(&self.directory());
-        let text = resolved.map_err(|e| Failure::config(format!("`tokens` in [server]: {e}")))?;
+        let text =
+            resolved.map_err(|e| Failure::config(format!("the token of the server: {e}")))?;
         // A file may hold several.
         Ok(text.lines().next().map(|line| line.trim().to_owned()))
     }
@@ -297,6 +321,7 @@ mod tests {
             forms.iter().any(|form| DEFAULT_FILE.contains(form))
         };
         for keys in [
+            read::fields_of::<tokens::Token>(),
             read::fields_of::<brokers::kafka::Kafka>(),
             read::fields_of::<brokers::rabbitmq::RabbitMq>(),
             read::fields_of::<brokers::nats::Nats>(),

@@ -81,9 +81,10 @@ struct Reader<'i> {
     out: Reading,
 }
 
-const SECTIONS: [&str; 8] = [
+const SECTIONS: [&str; 9] = [
     "database",
     "server",
+    "token",
     "relay",
     "route",
     "destination",
@@ -100,6 +101,7 @@ impl<'i> Reader<'i> {
             match name.as_str() {
                 "database" => self.out.file.database = self.section(&name, "[database]", value),
                 "server" => self.out.file.server = self.section(&name, "[server]", value),
+                "token" => self.tokens(value),
                 "relay" => self.out.file.relay = self.section(&name, "[relay]", value),
                 "route" => self.routes(value),
                 "destination" => self.destinations(value),
@@ -111,6 +113,20 @@ impl<'i> Reader<'i> {
                     self.problem(Some(key.span()), &format!("unknown section `{name}`{hint}"));
                 }
             }
+        }
+    }
+
+    fn tokens(&mut self, value: Spanned<DeValue<'i>>) {
+        let span = value.span();
+        let DeValue::Table(all) = value.into_inner() else {
+            return self.problem(Some(span), "tokens are written as [token.NAME]");
+        };
+        for (key, value) in all {
+            let name = key.get_ref().to_string();
+            let path = format!("token.{name}");
+            self.note(&path, key.span().start);
+            let token = self.section(&path, &format!("[{path}]"), value);
+            self.out.file.tokens.insert(name, token);
         }
     }
 

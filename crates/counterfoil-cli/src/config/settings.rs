@@ -5,7 +5,7 @@
 //! what to change, and all of it at once.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use counterfoil_core::inbox::QUEUE_PREFIX;
@@ -14,7 +14,6 @@ use counterfoil_core::route::Routes;
 use counterfoil_core::store::Retention;
 use counterfoil_engine::pipeline::reserved;
 use counterfoil_engine::{QueueSpec, Settings as Engine};
-use subtle::ConstantTimeEq;
 
 use super::at::At;
 use super::brokers::{self, kafka, nats, rabbitmq, redis, sqs};
@@ -23,11 +22,10 @@ use super::file::{Destination, File, Relay};
 use super::gateway::{self, Gateway};
 use super::nearest::hint;
 use super::read::{Lines, Problem};
+use super::tokens::{self, Tokens};
 use super::value::{Pointed, shown};
 use super::webhook;
 
-/// A shorter token can be guessed.
-const SHORTEST_TOKEN: usize = 16;
 /// More rows than this in one read is a slip of the fingers.
 const LARGEST_BATCH: usize = 100_000;
 
@@ -37,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     /// Who may use the API.
     pub(crate) tokens: Tokens,
+    /// What the API shows to callers; absent: it speaks plain HTTP.
+    pub(crate) certificate: Option<Certificate>,
     /// How the relay works.
     pub(crate) engine: Engine,
     /// What is served.
@@ -49,24 +49,13 @@ pub(crate) struct Settings {
     pub(crate) gateway: Option<Gateway>,
 }
 
-/// The tokens that are accepted.
-#[derive(Clone, Default)]
-pub(crate) struct Tokens(Vec<String>);
-
-impl Tokens {
-    /// Whether everybody who reaches us is welcome.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether this is one of them. Takes the same time whichever it is, and however nearly it fits.
-    pub(crate) fn accept(&self, presented: &[u8]) -> bool {
-        let mut accepted = subtle::Choice::from(0);
-        for token in &self.0 {
-            accepted |= token.as_bytes().ct_eq(presented);
-        }
-        accepted.into()
-    }
+/// The files of the certificate that the API shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Certificate {
+    /// The certificate and those that vouch for it.
+    pub(crate) certificate: PathBuf,
+    /// Its key.
+    pub(crate) key: PathBuf,
 }
 
 /// Collects what is wrong, with its place.
@@ -117,7 +106,8 @@ pub(super) fn validate(
         problems: Vec::new(),
     };
     database(file, &mut judge);
-    let tokens = tokens(file, &mut judge);
+    let tokens = tokens::tokens(file, &mut judge);
+    let certificate = certificate(file, &mut judge);
     let listen = listen(file, &tokens, &mut judge);
     let engine = engine(file, &mut judge);
     let queues = queues(file, engine.lease, &mut judge);
@@ -128,6 +118,7 @@ pub(super) fn validate(
         true => Ok(Settings {
             listen,
             tokens,
+            certificate,
             engine,
             queues,
             routes,
@@ -168,41 +159,31 @@ fn listen(file: &File, tokens: &Tokens, judge: &mut Judge<'_>) -> SocketAddr {
     let Some(address) = address("server.listen", &file.server.listen, judge) else {
         return SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     };
-    if !address.ip().is_loopback() && tokens.is_empty() && file.server.tokens.is_empty() {
+    let none = file.server.tokens.is_empty() && file.tokens.is_empty();
+    if !address.ip().is_loopback() && tokens.is_empty() && none {
         let text = format!(
-            "{address} can be reached from other machines and no tokens are set: set `tokens` in \
-             [server], or listen on 127.0.0.1"
+            "{address} can be reached from other machines and no tokens are set: add a [token.NAME], or \
+             listen on 127.0.0.1"
         );
         judge.refuse("server.listen", text);
     }
     address
 }
 
-fn tokens(file: &File, judge: &mut Judge<'_>) -> Tokens {
-    let mut all = Vec::new();
-    for value in &file.server.tokens {
-        let found = judge.resolve("server.tokens", "`tokens` in [server]", value);
-        let Some(text) = found else { continue };
-        let mut empty = true;
-        for token in text
-            .lines()
-            .map(str::trim)
-            .filter(|token| !token.is_empty())
-        {
-            empty = false;
-            match token.bytes().all(|b| b.is_ascii_graphic()) && token.len() >= SHORTEST_TOKEN {
-                true => all.push(token.to_owned()),
-                false => judge.refuse(
-                    "server.tokens",
-                    "a token has at least 16 characters, and only letters, digits and signs",
-                ),
-            }
-        }
-        if empty {
-            judge.refuse("server.tokens", "one of the `tokens` in [server] is empty");
+fn certificate(file: &File, judge: &mut Judge<'_>) -> Option<Certificate> {
+    let server = &file.server;
+    match (&server.certificate_file, &server.key_file) {
+        (Some(certificate), Some(key)) => Some(Certificate {
+            certificate: judge.beside.join(certificate),
+            key: judge.beside.join(key),
+        }),
+        (None, None) => None,
+        _ => {
+            let text = "`certificate-file` and `key-file` in [server] go together";
+            judge.refuse("server.certificate-file", text);
+            None
         }
     }
-    Tokens(all)
 }
 
 fn engine(file: &File, judge: &mut Judge<'_>) -> Engine {
@@ -452,14 +433,5 @@ mod tests {
                 "{expected}: {found:#?}"
             );
         }
-    }
-
-    #[test]
-    fn a_token_is_accepted_and_its_neighbours_are_not() {
-        let tokens = Tokens(vec!["0123456789abcdef".into(), "fedcba9876543210".into()]);
-
-        assert!(tokens.accept(b"fedcba9876543210"));
-        assert!(!tokens.accept(b"fedcba987654321"));
-        assert!(!tokens.accept(b""));
     }
 }

@@ -1,7 +1,7 @@
 //! Values as people write them in the file: durations with a unit, texts that live elsewhere.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
@@ -115,6 +115,11 @@ impl Visitor<'_> for KeepVisitor {
 }
 
 impl Pointed {
+    /// The file that it points at.
+    pub(crate) fn file(&self, beside: &Path) -> Option<PathBuf> {
+        Some(beside.join(self.0.strip_prefix("file:")?))
+    }
+
     /// The text itself. A relative `file:` is looked up beside the configuration file.
     pub(crate) fn resolve(&self, beside: &Path) -> Result<String, String> {
         if let Some(name) = self.0.strip_prefix("env:") {

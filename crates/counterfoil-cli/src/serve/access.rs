@@ -1,39 +1,65 @@
 //! Who may use the API.
 //!
 //! # Promise
-//! With tokens, nobody without one. Without tokens the server listens on loopback only, and there
+//! With tokens, nobody without one, and each for what it is meant. Without tokens the server listens on loopback only, and there
 //! only programs of this machine are served. A web page in a browser on the same machine is refused:
 //! it comes under a foreign host name (rebinding), with an origin that is not ours, or without the
 //! content type that would need the server's consent first. So is what a proxy passes on: whoever
 //! stands behind it is not on this machine.
 
 use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use super::http::App;
 use super::problem::Problem;
-use crate::config::Tokens;
+use crate::config::{Caller, Scope, Tokens};
 
-/// Lets a request pass, or answers it.
-pub(super) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
-    match judge(&app.tokens, &request) {
-        Ok(()) => next.run(request).await,
+/// The tokens, which may change while the server runs.
+pub(super) struct Access(RwLock<Arc<Tokens>>);
+
+impl Access {
+    pub(super) fn new(tokens: Tokens) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(Arc::new(tokens))))
+    }
+
+    /// Those that hold now.
+    pub(super) fn tokens(&self) -> Arc<Tokens> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From the next request on, these hold.
+    pub(super) fn replace(&self, tokens: Tokens) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+    }
+}
+
+/// Lets a request of somebody who may do this pass, with who it is, or answers it.
+pub(super) async fn check(
+    State((access, scope)): State<(Arc<Access>, Scope)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match judge(&access.tokens(), &request) {
+        Ok(caller) if caller.may(scope) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Ok(_) => Problem::forbidden(scope.as_str()).into_response(),
         Err(problem) => problem.into_response(),
     }
 }
 
-fn judge(tokens: &Tokens, request: &Request) -> Result<(), Problem> {
+fn judge(tokens: &Tokens, request: &Request) -> Result<Caller, Problem> {
     if tokens.is_empty() {
-        return local(request);
+        return local(request).map(|()| Caller::local());
     }
-    match bearer(request.headers()).is_some_and(|token| tokens.accept(token)) {
-        true => Ok(()),
-        false => Err(Problem::unauthorized()),
-    }
+    let token = bearer(request.headers());
+    let caller = token.and_then(|token| tokens.find(token));
+    caller.cloned().ok_or_else(Problem::unauthorized)
 }
 
 /// Whether a program of this machine asks, for itself.

@@ -1,6 +1,5 @@
 //! What a newcomer reads first: what runs, where, and what to try next.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::config::Settings;
@@ -20,7 +19,7 @@ pub(super) struct Beside {
 pub(super) fn print(
     outbox: &dyn Outbox,
     settings: &Settings,
-    address: SocketAddr,
+    url: &str,
     file: Option<&Path>,
     beside: &Beside,
 ) -> Result {
@@ -32,7 +31,7 @@ pub(super) fn print(
     }
     rows.push((
         "listening",
-        format!("http://{address}  (/healthz /readyz /metrics /v1/messages)"),
+        format!("{url}  (/healthz /readyz /metrics /v1/messages)"),
     ));
     for queue in &settings.queues {
         rows.push((
@@ -54,12 +53,12 @@ pub(super) fn print(
                     `counterfoil config default`";
         rows.push(("serving", hint.into()));
     }
-    rows.push(("try", example(settings, address)));
+    rows.push(("try", example(settings, url)));
     rows.push(("then", "counterfoil outbox stats".into()));
     print::facts(&rows)
 }
 
-fn example(settings: &Settings, address: SocketAddr) -> String {
+fn example(settings: &Settings, url: &str) -> String {
     let token = match settings.tokens.is_empty() {
         true => "",
         false => " -H \"authorization: Bearer $TOKEN\"",
@@ -75,7 +74,7 @@ fn example(settings: &Settings, address: SocketAddr) -> String {
         _ => String::new(),
     };
     format!(
-        "curl -X POST http://{address}/v1/messages{token} -H 'content-type: application/json' \
+        "curl -X POST {url}/v1/messages{token} -H 'content-type: application/json' \
          -d '{{\"event_type\":\"{event}\"{queue},\"payload\":{{\"total\":7}}}}'"
     )
 }

@@ -1,14 +1,11 @@
 //! The gateway beside the relay and the API, and its routes that may change while it runs.
 //!
 //! # Promise
-//! Routes, upstreams and trusted proxies are read again on SIGHUP and when the file changes. A file
-//! with a mistake is refused with the reason in the log, and the former routes stay; requests under
-//! way are not disturbed either way. What else stands in the file holds from the next start on.
+//! Routes, upstreams and trusted proxies can be exchanged; requests under way are not disturbed.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use counterfoil_core::guard::Records;
 use counterfoil_engine::pipeline::Registry;
@@ -19,11 +16,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::TEND;
-use crate::config::{self, Loaded, Overrides};
+use crate::config;
 use crate::failure::{Failure, Result};
-
-/// How often the file is looked at.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// The gateway before it runs: its port is taken.
 pub(super) struct Bound {
@@ -35,15 +29,15 @@ pub(super) struct Bound {
 /// The gateway at work.
 pub(super) struct Running {
     serving: JoinHandle<()>,
-    watching: JoinHandle<()>,
 }
 
-/// Where the routes are read from.
-pub(super) struct Source {
-    /// The file.
-    pub(super) path: PathBuf,
-    /// What the command line says instead of it.
-    pub(super) overrides: Overrides,
+/// What of it may change while it works.
+pub(super) struct Live {
+    /// Where it listens: another `listen` in the file holds from the next start on.
+    listen: SocketAddr,
+    gateway: Gateway,
+    wrap: Wrap,
+    tending: Tending,
 }
 
 /// Takes the port. The services are among the dependencies of this process from now on, so that
@@ -86,14 +80,13 @@ impl Bound {
             .collect())
     }
 
-    /// Starts it. The second part looks after requests until it is aborted.
+    /// Starts it. The second part looks after requests until it is dropped.
     pub(super) fn start(
         self,
         records: Arc<dyn Records>,
-        source: Option<Source>,
         stop: impl Future<Output = ()> + Send + 'static,
         goodbye: Duration,
-    ) -> Result<Running> {
+    ) -> (Running, Live) {
         let settings = self.settings;
         let records = match settings.cache {
             Some((bytes, age)) => Arc::new(ReplayCache::new(records, bytes, age)) as _,
@@ -106,13 +99,14 @@ impl Bound {
             Some(gate) => Gateway::gated(records, Arc::clone(gate)),
             None => Gateway::new(records),
         };
-        let listen = settings.listen;
-        let tending = apply(&gateway, settings, &self.wrap);
-        let source = source.map(|source| (source, listen));
-        let watching = watch(gateway.clone(), self.wrap, source, hangups()?, tending);
-        let watching = tokio::spawn(watching);
+        let live = Live {
+            listen: settings.listen,
+            tending: Tending(apply(&gateway, settings, &self.wrap)),
+            gateway: gateway.clone(),
+            wrap: self.wrap,
+        };
         let serving = tokio::spawn(serve(self.listener, gateway, stop, goodbye));
-        Ok(Running { serving, watching })
+        (Running { serving }, live)
     }
 }
 
@@ -120,7 +114,19 @@ impl Running {
     /// Waits until the requests under way are answered.
     pub(super) async fn end(self) {
         let _ = self.serving.await;
-        self.watching.abort();
+    }
+}
+
+impl Live {
+    /// Whether these routes can hold where the gateway listens.
+    pub(super) fn check(&self, settings: &config::Gateway) -> std::result::Result<(), String> {
+        settings.check_callers(self.listen)
+    }
+
+    /// From now on these routes hold.
+    pub(super) fn apply(&mut self, settings: config::Gateway) {
+        let tending = apply(&self.gateway, settings, &self.wrap);
+        self.tending.hand_over(tending);
     }
 }
 
@@ -169,106 +175,5 @@ impl Tending {
 impl Drop for Tending {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// Reads the file again when it is asked to, and when it has changed.
-async fn watch(
-    gateway: Gateway,
-    wrap: Wrap,
-    source: Option<(Source, SocketAddr)>,
-    mut hangups: Hangups,
-    tending: JoinHandle<()>,
-) {
-    let mut tending = Tending(tending);
-    let Some((source, listen)) = source else {
-        return std::future::pending::<()>().await;
-    };
-    let mut seen = stamp(&source.path);
-    let mut ticks = tokio::time::interval(LOOK);
-    loop {
-        let asked = tokio::select! {
-            () = hangups.next() => true,
-            _ = ticks.tick() => false,
-        };
-        let now = stamp(&source.path);
-        if !asked && now == seen {
-            continue;
-        }
-        seen = now;
-        let read = read(&source, listen);
-        let result = if matches!(read, Ok(Some(_))) {
-            "applied"
-        } else {
-            "refused"
-        };
-        metrics::counter!("counterfoil_gateway_reloads_total", "result" => result).increment(1);
-        match read {
-            Ok(Some(settings)) => {
-                let routes = settings.routes.len();
-                tending.hand_over(apply(&gateway, settings, &wrap));
-                tracing::info!(routes, "the routes of the gateway were read again");
-            }
-            Ok(None) => tracing::error!(
-                "the file has no [gateway] any more: the former routes stay until the next start"
-            ),
-            Err(problems) => {
-                for problem in problems {
-                    tracing::error!(
-                        problem,
-                        "the changed file is refused: the former routes stay"
-                    );
-                }
-            }
-        }
-    }
-}
-
-/// What tells one state of the file from the next.
-fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
-    let data = std::fs::metadata(path).ok()?;
-    Some((data.modified().ok()?, data.len()))
-}
-
-/// What the file says, if it can hold where the gateway listens: another `listen` in the file holds
-/// from the next start on.
-fn read(
-    source: &Source,
-    listen: SocketAddr,
-) -> std::result::Result<Option<config::Gateway>, Vec<String>> {
-    match Loaded::check(Some(&source.path), &source.overrides) {
-        Ok((_, settings)) => {
-            let checked = settings.gateway.as_ref();
-            checked
-                .map_or(Ok(()), |gateway| gateway.check_callers(listen))
-                .map_err(|why| vec![why])?;
-            Ok(settings.gateway)
-        }
-        Err(Failure::Config(problems)) => Err(problems),
-        Err(Failure::Failed(why)) => Err(vec![why]),
-        Err(other) => Err(vec![format!("{other:?}")]),
-    }
-}
-
-/// SIGHUP, where there is such a thing.
-struct Hangups {
-    #[cfg(unix)]
-    signal: tokio::signal::unix::Signal,
-}
-
-fn hangups() -> Result<Hangups> {
-    Ok(Hangups {
-        #[cfg(unix)]
-        signal: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?,
-    })
-}
-
-impl Hangups {
-    async fn next(&mut self) {
-        #[cfg(unix)]
-        if self.signal.recv().await.is_some() {
-            return;
-        }
-        std::future::pending::<()>().await;
     }
 }

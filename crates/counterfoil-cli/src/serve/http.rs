@@ -24,12 +24,15 @@ use hyper_util::service::TowerToHyperService;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
+use super::access::Access;
 use super::body::Room;
 use super::problem::Problem;
 use super::ready::Ready;
 use super::{access, messages, policies, requests};
-use crate::config::Tokens;
+use crate::config::Scope;
 use crate::database::Outbox;
 
 /// Connections at one time; more wait in the backlog.
@@ -48,28 +51,32 @@ pub(super) struct App {
     pub(super) records: Arc<dyn Records>,
     pub(super) nudge: Nudge,
     pub(super) registry: Registry,
-    pub(super) tokens: Tokens,
+    pub(super) access: Arc<Access>,
     pub(super) ready: Arc<Ready>,
     pub(super) metrics: PrometheusHandle,
     pub(super) room: Room,
 }
 
 fn router(app: App) -> Router {
-    let guarded = Router::new()
-        .route("/metrics", get(metrics))
-        .route("/v1/messages", post(messages::post))
+    let only = |scope: Scope| {
+        let state = (Arc::clone(&app.access), scope);
+        axum::middleware::from_fn_with_state(state, access::check)
+    };
+    let produce = post(messages::post).route_layer(only(Scope::Producer));
+    let set_policy = put(policies::set).route_layer(only(Scope::Operator));
+    let figures = get(metrics).route_layer(only(Scope::Metrics));
+    let read = Router::new()
         .route("/v1/messages/{id}", get(messages::get))
         .route("/v1/policies", get(policies::list))
-        .route("/v1/policies/{destination}", put(policies::set))
         .route("/v1/requests/{business_type}/{key}", get(requests::get))
-        .route_layer(axum::middleware::from_fn_with_state(
-            app.clone(),
-            access::check,
-        ));
+        .route_layer(only(Scope::Reader));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .merge(guarded)
+        .route("/metrics", figures)
+        .route("/v1/messages", produce)
+        .route("/v1/policies/{destination}", set_policy)
+        .merge(read)
         .fallback(|| async { Problem::not_found("there is nothing at this path") })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
         .with_state(app)
@@ -110,7 +117,12 @@ async fn accept(
 }
 
 /// Answers requests until `stop`, then finishes those under way.
-pub(super) async fn serve(listener: TcpListener, app: App, stop: impl Future<Output = ()>) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    encrypt: Option<TlsAcceptor>,
+    app: App,
+    stop: impl Future<Output = ()>,
+) {
     let service = TowerToHyperService::new(router(app));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -129,10 +141,20 @@ pub(super) async fn serve(listener: TcpListener, app: App, stop: impl Future<Out
         let Some((stream, place)) = accepted else {
             continue;
         };
-        let connection = http.serve_connection(TokioIo::new(Patient::new(stream)), service.clone());
-        let connection = graceful.watch(connection);
+        let (http, service, watcher) = (http.clone(), service.clone(), graceful.watcher());
+        let encrypt = encrypt.clone();
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            let ended = match encrypt {
+                None => {
+                    let io = TokioIo::new(Patient::new(stream));
+                    watcher.watch(http.serve_connection(io, service)).await
+                }
+                Some(encrypt) => match shake_hands(&encrypt, stream).await {
+                    Some(io) => watcher.watch(http.serve_connection(io, service)).await,
+                    None => Ok(()),
+                },
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended badly");
             }
             drop(place);
@@ -144,5 +166,20 @@ pub(super) async fn serve(listener: TcpListener, app: App, stop: impl Future<Out
         .is_err()
     {
         tracing::warn!("some requests were still under way and are cut off");
+    }
+}
+
+/// Encrypts a connection, in the time that a head may take.
+async fn shake_hands(
+    encrypt: &TlsAcceptor,
+    stream: TcpStream,
+) -> Option<TokioIo<TlsStream<Patient>>> {
+    match tokio::time::timeout(HEAD, encrypt.accept(Patient::new(stream))).await {
+        Ok(Ok(encrypted)) => Some(TokioIo::new(encrypted)),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a connection could not be encrypted");
+            None
+        }
+        Err(_) => None,
     }
 }

@@ -6,10 +6,12 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use counterfoil_core::desk::number;
 use counterfoil_core::explain::Facts;
 use counterfoil_core::store::{Enqueued, Keyed};
 use serde_json::json;
@@ -18,6 +20,7 @@ use super::body;
 use super::http::App;
 use super::incoming::{self, Parsed};
 use super::problem::Problem;
+use crate::config::{Caller, Scope};
 
 /// The scope in the ledger of ids that were posted; `counterfoil enqueue` uses it too.
 const SCOPE: &str = "message";
@@ -71,9 +74,14 @@ fn stored_answer(answers: &[Enqueued], single: bool) -> Response {
 /// Tells everything about one message.
 pub(super) async fn get(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
     let Path(id) = id.map_err(|_| Problem::not_found("the id in the path is not UTF-8 text"))?;
+    // Ids cannot be guessed; numbers can be counted through.
+    if number(&id).is_some() && !caller.may(Scope::Operator) {
+        return Err(Problem::forbidden(Scope::Operator.as_str()));
+    }
     let facts = app.outbox.facts(&id).await?;
     if let Facts::Unknown { in_ledger: false } = facts {
         return Err(Problem::not_found(facts.sentence()));

@@ -18,8 +18,10 @@ mod messages;
 mod policies;
 mod problem;
 mod ready;
+mod reload;
 mod requests;
 pub(crate) mod signal;
+mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,6 +52,14 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
     let overrides = global.overrides(args.listen);
     let (loaded, mut settings) = Loaded::check(global.config.as_deref(), &overrides)?;
     let place = Place::find(global, &loaded)?;
+    let identity = settings.certificate.take().map(tls::Identity::read);
+    let identity = identity.transpose().map_err(Failure::config)?;
+    let encrypt = identity.as_ref().map(tls::Identity::acceptor).transpose();
+    let encrypt = encrypt.map_err(Failure::failed)?;
+    let source = loaded
+        .path()
+        .map(|path| reload::Source::new(path, overrides, &settings.tokens, identity.as_ref()));
+    let hangups = reload::hangups()?;
     let listener = bind(settings.listen).await?;
     let address = listener.local_addr()?;
     let registry = Registry::new();
@@ -64,6 +74,8 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         // Whoever stops it while it waits for its database does not want to wait too.
         () = signals.first() => return Ok(()),
     };
+    let scheme = if encrypt.is_some() { "https" } else { "http" };
+    let url = format!("{scheme}://{address}");
     let described = banner::Beside {
         gateway: gateway.as_ref().map(gateway::Bound::describe).transpose()?,
         consumers: settings.consumers.iter().map(Consumer::describe).collect(),
@@ -82,20 +94,33 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
             return Ok(());
         }
     };
-    banner::print(&*outbox, &settings, address, loaded.path(), &described)?;
+    banner::print(&*outbox, &settings, &url, loaded.path(), &described)?;
 
     let sampler = tokio::spawn(gauges::sample(Arc::clone(&outbox), metrics.clone()));
     let records = outbox.records(None)?;
-    let gateway = match gateway {
-        Some(gateway) => {
-            let path = loaded.path().map(ToOwned::to_owned);
-            let source = path.map(|path| gateway::Source { path, overrides });
+    let (gateway, live) = gateway
+        .map(|gateway| {
             let goodbye = settings.engine.drain;
-            let records = Arc::clone(&records);
-            Some(gateway.start(records, source, signals.first(), goodbye)?)
-        }
-        None => None,
+            gateway.start(Arc::clone(&records), signals.first(), goodbye)
+        })
+        .unzip();
+    let access = access::Access::new(settings.tokens);
+    let parts = reload::Parts {
+        access: Arc::clone(&access),
+        exposed: !address.ip().is_loopback(),
+        identity,
+        gateway: live,
     };
+    let watching = tokio::spawn(async move {
+        match source {
+            Some(source) => reload::watch(source, parts, hangups).await,
+            // The gateway's requests are looked after for as long as this is here.
+            None => {
+                let _parts = parts;
+                std::future::pending().await
+            }
+        }
+    });
     // A gateway looks after requests itself: it may know how to settle them.
     let warden = match gateway {
         Some(_) => None,
@@ -116,15 +141,16 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         nudge: engine.nudge(),
         registry: engine.registry().clone(),
         records,
-        tokens: settings.tokens,
+        access,
         metrics,
         room: body::Room::default(),
     };
     let whole = async {
-        http::serve(listener, app, signals.first()).await;
+        http::serve(listener, encrypt, app, signals.first()).await;
         if let Some(gateway) = gateway {
             gateway.end().await;
         }
+        watching.abort();
         tracing::info!("stopping: finishing deliveries; a second signal stops at once");
         consumers.stop().await;
         engine.stop().await;
@@ -160,11 +186,11 @@ pub(crate) async fn beside(
         outbox,
         nudge,
         registry,
-        tokens: Tokens::default(),
+        access: access::Access::new(Tokens::default()),
         metrics,
         room: body::Room::default(),
     };
-    http::serve(listener, app, stop).await;
+    http::serve(listener, None, app, stop).await;
     sampler.abort();
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! `/v1/policies`: the breakers and budgets of this process, and an operator's word about one.
 
-use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use counterfoil_core::policy::breaker::Forced;
 use counterfoil_core::store::Remember;
 use counterfoil_engine::pipeline::Status;
@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::http::App;
 use super::problem::Problem;
+use crate::config::Caller;
 
 /// What an operator wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -26,6 +27,7 @@ enum Word {
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
     breaker: Word,
+    /// Who asks, where nobody needs a token. A token has a name.
     by: Option<String>,
 }
 
@@ -37,6 +39,7 @@ pub(super) async fn list(State(app): State<App>) -> Response {
 /// Sets a breaker by hand. It is remembered before it is answered.
 pub(super) async fn set(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Path(destination): Path<String>,
     wanted: Result<Json<Wanted>, JsonRejection>,
 ) -> Result<Json<Status>, Problem> {
@@ -49,7 +52,7 @@ pub(super) async fn set(
         Word::Closed => Some(Forced::Closed),
         Word::Auto => None,
     };
-    let by = wanted.by.unwrap_or_else(|| "api".into());
+    let by = caller.actor(wanted.by.as_deref());
     let by: String = by.chars().filter(|c| !c.is_control()).take(200).collect();
     let word = Remember::Forced {
         forced,

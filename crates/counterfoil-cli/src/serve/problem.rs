@@ -83,25 +83,30 @@ impl Problem {
         .detail("send the header `authorization: Bearer TOKEN` with one of the server's tokens")
     }
 
+    pub(super) fn forbidden(scope: &str) -> Self {
+        let status = StatusCode::FORBIDDEN;
+        Self::new(status, "forbidden", "This token is not for that")
+            .detail(format!("it needs the scope `{scope}`"))
+    }
+
     pub(super) fn foreign_host() -> Self {
         Self::new(StatusCode::FORBIDDEN, "foreign-host", "Not under this name").detail(
-            "without tokens the API answers only as localhost, 127.0.0.1 or [::1]: set `tokens` in \
-             [server] to use another name",
+            "without tokens the API answers only as localhost, 127.0.0.1 or [::1]: add a \
+             [token.NAME] to use another name",
         )
     }
 
     pub(super) fn foreign_origin() -> Self {
         let status = StatusCode::FORBIDDEN;
-        Self::new(status, "foreign-origin", "Not for this web page").detail(
-            "without tokens the API serves no web page from elsewhere: set `tokens` in [server]",
-        )
+        Self::new(status, "foreign-origin", "Not for this web page")
+            .detail("without tokens the API serves no web page from elsewhere: add a [token.NAME]")
     }
 
     pub(super) fn forwarded(header: &str) -> Self {
         let status = StatusCode::FORBIDDEN;
         Self::new(status, "forwarded", "Not through a proxy").detail(format!(
             "the header `{header}` says that a proxy asks for somebody else, and without tokens the API \
-             serves this machine only: set `tokens` in [server]"
+             serves this machine only: add a [token.NAME]"
         ))
     }
 

@@ -89,7 +89,7 @@ fn an_address_that_others_can_reach_needs_a_token() {
     let refused = home.refused(&["serve", "--listen", "0.0.0.0:0"], 2);
 
     assert!(
-        refused.contains("no tokens are set: set `tokens` in [server]"),
+        refused.contains("no tokens are set: add a [token.NAME]"),
         "{refused}"
     );
     assert!(!home.file().exists(), "nothing was begun");

@@ -20,7 +20,7 @@ fn routes_are_read_again_and_a_mistake_changes_nothing() {
     configure(&home, &upstream, "pth = \"/nothing\"");
     served.signal("HUP");
     until("the refusal", || {
-        let refused = "counterfoil_gateway_reloads_total{result=\"refused\"}";
+        let refused = "counterfoil_reloads_total{result=\"refused\"}";
         served.get("/metrics").body.contains(refused).then_some(())
     });
     assert_eq!(echo(), 200);
@@ -31,9 +31,9 @@ fn routes_are_read_again_and_a_mistake_changes_nothing() {
     served.signal("TERM");
     let (status, log) = served.end();
     assert!(status.success());
-    assert!(log.contains("were read again"), "{log}");
+    assert!(log.contains("the configuration was read again"), "{log}");
     assert!(log.contains("unknown key `pth`"), "{log}");
-    assert!(log.contains("the former routes stay"), "{log}");
+    assert!(log.contains("what held before stays"), "{log}");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn what_would_be_ignored_is_refused_with_its_line() {
 /// How often a changed file was refused.
 fn refused_reloads(served: &Served) -> u32 {
     let metrics = served.get("/metrics").body;
-    let count = "counterfoil_gateway_reloads_total{result=\"refused\"} ";
+    let count = "counterfoil_reloads_total{result=\"refused\"} ";
     let count = metrics.lines().find_map(|l| l.strip_prefix(count));
     count.map_or(0, |n| n.parse().unwrap())
 }

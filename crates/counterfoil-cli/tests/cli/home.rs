@@ -227,13 +227,14 @@ impl Home {
     }
 
     pub fn serve_with(&self, more: &[&str]) -> Served {
-        let args: Vec<&str> = ["serve", "--listen", "127.0.0.1:0"]
-            .iter()
-            .chain(more)
-            .copied()
-            .collect();
+        let args = ["serve", "--listen", "127.0.0.1:0"];
+        self.serve_as(&[&args, more].concat())
+    }
+
+    /// Starts `serve` with these arguments and no others.
+    pub fn serve_as(&self, args: &[&str]) -> Served {
         let mut child = self
-            .command(&args)
+            .command(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -241,7 +242,7 @@ impl Home {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut gateway = None;
         let address = lines.by_ref().map(Result::unwrap).find_map(|line| {
-            let rest = line.split_once("http://")?.1;
+            let rest = line.split_once("://")?.1;
             let address = rest.split(' ').next().unwrap().to_owned();
             match line.split(' ').next() {
                 Some("listening") => Some(address),

@@ -11,6 +11,7 @@
     reason = "this is test code: a surprise ends the test"
 )]
 
+mod access;
 mod api;
 mod cable;
 mod client;

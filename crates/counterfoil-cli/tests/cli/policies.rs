@@ -192,7 +192,12 @@ fn a_server_that_wants_a_token_gets_the_configured_one() {
     ));
     let served = home.serve();
     let server = format!("http://{}", served.address);
+    home.amend(
+        "[server]",
+        &format!("[server]\nlisten = \"{}\"", served.address),
+    );
 
+    home.ok(&["policies"]);
     home.ok(&["policies", "--server", &server]);
     let wrong = [
         "policies",
