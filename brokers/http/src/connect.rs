@@ -38,6 +38,8 @@ type Lookup = Arc<dyn Fn(String, u16) -> Addresses + Send + Sync>;
 pub(crate) enum ConnectError {
     #[error("{host} is at the private address {address}, which is not allowed")]
     Private { host: String, address: IpAddr },
+    #[error("{host} is at the public address {address}, and http:// is not allowed there")]
+    Plain { host: String, address: IpAddr },
     #[error("cannot find the address of {host}: {source}")]
     Lookup { host: String, source: io::Error },
     #[error("cannot connect: {0}")]
@@ -55,10 +57,12 @@ impl ConnectError {
     pub(crate) fn outcome(&self) -> Outcome {
         let error = self.to_string();
         match self {
-            ConnectError::Private { .. } => Outcome::DestinationRefused {
-                code: Code::ADDRESS_REFUSED,
-                error,
-            },
+            ConnectError::Private { .. } | ConnectError::Plain { .. } => {
+                Outcome::DestinationRefused {
+                    code: Code::ADDRESS_REFUSED,
+                    error,
+                }
+            }
             _ => Outcome::Unavailable { error },
         }
     }
@@ -72,6 +76,8 @@ pub(crate) struct Dialer {
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     allow_private: bool,
+    /// Whether public addresses may be connected to without encryption.
+    allow_plain: bool,
     limit: Duration,
     lookup: Lookup,
 }
@@ -92,6 +98,7 @@ impl Dialer {
             port: endpoint.port,
             tls,
             allow_private: checked.allow_private,
+            allow_plain: checked.allow_plain,
             limit: checked.connect_timeout,
             lookup: Arc::new(|name, port| Box::pin(system_lookup(name, port))),
         })
@@ -145,13 +152,24 @@ impl Dialer {
     /// Those that may be connected to; an error if there is none.
     fn permitted(&self, all: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, ConnectError> {
         let refused = all.first().map(SocketAddr::ip);
+        let plain = self.tls.is_some() || self.allow_plain;
         let permitted: Vec<SocketAddr> = all
             .into_iter()
-            .filter(|a| self.allow_private || is_public(a.ip()))
+            .filter(|a| match is_public(a.ip()) {
+                true => plain,
+                false => self.allow_private,
+            })
             .collect();
+        let host = || self.host.to_string();
         match refused {
+            Some(address) if permitted.is_empty() && is_public(address) => {
+                Err(ConnectError::Plain {
+                    host: host(),
+                    address,
+                })
+            }
             Some(address) if permitted.is_empty() => Err(ConnectError::Private {
-                host: self.host.to_string(),
+                host: host(),
                 address,
             }),
             _ => Ok(permitted),
@@ -202,7 +220,7 @@ mod tests {
     }
 
     fn settings() -> Settings {
-        Settings::unsigned("http://hook.test/")
+        Settings::unsigned("http://hook.test/").allow_plain(true)
     }
 
     fn always(addresses: Vec<SocketAddr>) -> Lookup {
@@ -249,6 +267,37 @@ mod tests {
         let permitted = dialer.permitted(mixed.to_vec()).unwrap();
 
         assert_eq!(permitted, ["8.8.8.8:80".parse().unwrap()]);
+    }
+
+    #[tokio::test]
+    async fn without_encryption_public_addresses_are_left_out() {
+        let own = Settings::unsigned("http://hook.test/").allow_private(true);
+        let dialer = dialer(own, always(vec![]));
+        let mixed = ["10.0.0.1:80", "8.8.8.8:80"].map(|a| a.parse().unwrap());
+
+        let permitted = dialer.permitted(mixed.to_vec()).unwrap();
+        let refused = dialer.permitted(mixed[1..].to_vec()).unwrap_err();
+
+        assert_eq!(permitted, ["10.0.0.1:80".parse().unwrap()]);
+        let code = match refused.outcome() {
+            Outcome::DestinationRefused { code, .. } => code,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(code, Code::ADDRESS_REFUSED);
+    }
+
+    #[test]
+    fn plain_http_to_public_places_must_be_meant() {
+        let plain = |url: &str| Settings::unsigned(url);
+        for url in ["http://example.com/", "http://8.8.8.8/"] {
+            let refused = plain(url).check().err();
+            assert_eq!(refused, Some(SettingsError::Plain), "{url}");
+            assert!(plain(url).allow_plain(true).check().is_ok(), "{url}");
+        }
+        let public = plain("http://8.8.8.8/").allow_private(true).check();
+        assert_eq!(public.err(), Some(SettingsError::Plain));
+        assert!(plain("https://example.com/").check().is_ok());
+        assert!(plain("http://own/").allow_private(true).check().is_ok());
     }
 
     #[tokio::test]

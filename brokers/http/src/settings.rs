@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 
+use crate::address::is_public;
 use crate::endpoint::Endpoint;
 use crate::request::ascii;
 use crate::signature::Secret;
@@ -29,6 +30,7 @@ const MAX_RESPONSE: usize = 64 * 1024;
 /// | `connect_timeout` for name, TCP and TLS | 3 s, or half of `timeout` if that is less | above 0, below `timeout` |
 /// | `concurrency`, requests at one time | 16 | 1 to 1024 |
 /// | `allow_private` | no | |
+/// | `allow_plain` | no | |
 /// | `max_response`, bytes of an answer that are read | 64 KiB | |
 /// | `header`, sent with every request | none | not one that we set ourselves |
 /// | `extra_ca`, trusted besides the public ones | none | PEM |
@@ -55,6 +57,7 @@ pub struct Settings {
     connect_timeout: Option<Duration>,
     concurrency: usize,
     allow_private: bool,
+    allow_plain: bool,
     max_response: usize,
     headers: Vec<(String, String)>,
     extra_ca: Option<Vec<u8>>,
@@ -79,6 +82,7 @@ impl Settings {
             connect_timeout: None,
             concurrency: CONCURRENCY,
             allow_private: false,
+            allow_plain: false,
             max_response: MAX_RESPONSE,
             headers: Vec::new(),
             extra_ca: None,
@@ -128,9 +132,24 @@ impl Settings {
         self
     }
 
+    /// Lets requests go over plain `http://` to public addresses, where everybody on the way can read and
+    /// change them.
+    pub fn allow_plain(mut self, allow: bool) -> Self {
+        self.allow_plain = allow;
+        self
+    }
+
     /// Checks everything at once.
     pub(crate) fn check(self) -> Result<Checked, SettingsError> {
         let endpoint = Endpoint::parse(&self.url, self.allow_private)?;
+        // Without private addresses there are only public ones; names are looked up when connecting.
+        let public = match endpoint.literal() {
+            Some(address) => is_public(address),
+            None => !self.allow_private,
+        };
+        if public && !endpoint.tls && !self.allow_plain {
+            return Err(SettingsError::Plain);
+        }
         let secrets = match self.secrets {
             Some(secrets) if secrets.is_empty() => return Err(SettingsError::NoSecret),
             Some(secrets) => secrets,
@@ -155,6 +174,7 @@ impl Settings {
             connect_timeout,
             concurrency: self.concurrency,
             allow_private: self.allow_private,
+            allow_plain: self.allow_plain,
             max_response: self.max_response,
             headers: check_headers(&self.headers)?,
             extra_ca: self.extra_ca,
@@ -172,6 +192,7 @@ impl fmt::Debug for Settings {
             .field("connect_timeout", &self.connect_timeout)
             .field("concurrency", &self.concurrency)
             .field("allow_private", &self.allow_private)
+            .field("allow_plain", &self.allow_plain)
             .field("max_response", &self.max_response)
             .field("headers", &names)
             .field("extra_ca", &self.extra_ca.is_some())
@@ -187,6 +208,7 @@ pub(crate) struct Checked {
     pub(crate) connect_timeout: Duration,
     pub(crate) concurrency: usize,
     pub(crate) allow_private: bool,
+    pub(crate) allow_plain: bool,
     pub(crate) max_response: usize,
     pub(crate) headers: HeaderMap,
     pub(crate) extra_ca: Option<Vec<u8>>,
@@ -210,6 +232,12 @@ pub enum SettingsError {
     /// The URL names a private address and that is not allowed.
     #[error("the webhook address {0} is private; set allow_private if that is meant")]
     PrivateAddress(IpAddr),
+    /// The URL is not encrypted and leads to public addresses, and that is not allowed.
+    #[error(
+        "the webhook URL begins with http://, and everybody on the way could read and change what is sent: \
+             use https://, or set allow_plain if that is meant"
+    )]
+    Plain,
     /// The list of secrets is empty.
     #[error("a signed webhook needs a secret; ask for an unsigned one if that is meant")]
     NoSecret,

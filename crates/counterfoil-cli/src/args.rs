@@ -464,14 +464,32 @@ pub(crate) enum Guard {
         #[command(flatten)]
         output: Output,
     },
+    /// Show who settled or forgot a request, and why
+    #[command(
+        after_help = "Of a request that was forgotten, say its type and its caller.\n\n\
+                      Example:\n  counterfoil guard history 8e03978e --type pay --caller alice"
+    )]
+    History {
+        /// The request's key
+        key: String,
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Forget one request: the next one with its key runs
     #[command(after_help = "A request that took effect will take effect again.\n\n\
-                      Example:\n  counterfoil guard forget 8e03978e --type pay --caller alice")]
+                      Example:\n  counterfoil guard forget 8e03978e --type pay --caller alice --reason 'refunded by hand'")]
     Forget {
         /// The request's key
         key: String,
         #[command(flatten)]
         which: Which,
+        /// Why, for the record
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        #[command(flatten)]
+        operator: Operator,
         /// Also while somebody works on it: the next one runs beside it
         #[arg(long)]
         force: bool,
@@ -479,14 +497,19 @@ pub(crate) enum Guard {
     /// Settle an uncertain request by hand, after finding out whether it took effect
     #[command(
         group = clap::ArgGroup::new("verdict").required(true),
-        after_help = "Examples:\n  counterfoil guard reconcile 8e03978e --did-not-happen\n  \
-                      counterfoil guard reconcile 8e03978e --happened --body '{\"receipt\": 7}'"
+        after_help = "Examples:\n  counterfoil guard reconcile 8e03978e --did-not-happen --reason 'no entry at the bank'\n  \
+                      counterfoil guard reconcile 8e03978e --happened --body '{\"receipt\": 7}' --reason 'seen at the bank'"
     )]
     Reconcile {
         /// The request's key
         key: String,
         #[command(flatten)]
         which: Which,
+        /// Why, for the record
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        #[command(flatten)]
+        operator: Operator,
         /// It took effect: repeats get this answer
         #[arg(long, group = "verdict")]
         happened: bool,

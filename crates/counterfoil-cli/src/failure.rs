@@ -17,6 +17,8 @@ use counterfoil_core::StoreError;
 use counterfoil_core::message::MessageError;
 use counterfoil_engine::StartError;
 
+use crate::print;
+
 /// Why a command did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -55,7 +57,7 @@ impl Failure {
             Failure::NobodyReads => (0, Vec::new()),
         };
         for line in lines {
-            eprintln!("error: {}", line.replace('\n', " "));
+            eprintln!("error: {}", print::clean(&line));
         }
         ExitCode::from(code)
     }

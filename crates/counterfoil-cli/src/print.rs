@@ -4,6 +4,7 @@
 //! What strangers wrote into a message cannot move the cursor or paint the terminal. A reader that
 //! goes away (`| head`) is no error.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -24,7 +25,28 @@ pub(crate) fn line(text: &str) -> Result {
 pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Failure::failed(format!("cannot be written as JSON: {e}")))?;
-    line(&text)
+    line(&escaped(&text))
+}
+
+/// JSON in which nothing can move the cursor or turn the text around. Outside strings JSON has no such
+/// characters, so each of them can be written as its number.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_treacherous(c) && c != '\n' {
+            true => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Control characters, and those that change the direction in which text is read.
+fn is_treacherous(c: char) -> bool {
+    let bidi = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || bidi
 }
 
 /// Prints a table, or a sentence when it would be empty.
@@ -50,10 +72,10 @@ pub(crate) fn facts(rows: &[(&str, String)]) -> Result {
     Ok(())
 }
 
-/// Text without control characters.
+/// Text without control characters, and without those that change its direction.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .map(|c| if is_treacherous(c) { ' ' } else { c })
         .collect()
 }
 
@@ -120,6 +142,21 @@ mod tests {
 
     #[test]
     fn a_stranger_cannot_paint_the_terminal() {
-        assert_eq!(clean("a\u{1b}[31mb\nc\u{9b}d"), "a [31mb c d");
+        assert_eq!(clean("a\u{1b}[31mb\nc\u{9b}d\u{202e}e"), "a [31mb c d e");
+    }
+
+    #[test]
+    fn json_says_the_same_without_painting_the_terminal() {
+        let value = serde_json::json!({ "a\u{9b}": "b\u{202e}c\u{7f}\u{1b}\n\u{2066}ü" });
+
+        let text = escaped(&serde_json::to_string_pretty(&value).unwrap());
+
+        assert!(
+            !text.chars().any(|c| is_treacherous(c) && c != '\n'),
+            "{text}"
+        );
+        assert!(text.contains("\\u009b") && text.contains("\\u202e") && text.contains('ü'));
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, value);
     }
 }

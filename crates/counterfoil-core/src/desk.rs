@@ -111,7 +111,7 @@ pub struct Event {
     /// When.
     pub at: DateTime<Utc>,
     /// Of a message: retry, parked, redriven, delivered, cancelled, ignored. Of a queue: paused,
-    /// resumed.
+    /// resumed. Of a request: forgotten, happened, failed, did-not-happen.
     pub kind: String,
     /// Which attempt.
     pub attempt: Option<u32>,
@@ -304,6 +304,10 @@ pub trait Desk: Send + Sync + 'static {
 
     /// The facts from which [`crate::explain`] makes a sentence.
     async fn facts(&self, id: &str) -> Result<Facts>;
+
+    /// Leaves a line in the history of something that is neither a message nor a queue, such as a
+    /// request of the guard; [`Desk::queue_history`] gives it under this subject.
+    async fn note(&self, subject: &str, kind: &str, detail: &str, by: &str) -> Result<()>;
 
     /// Stops delivery from a queue.
     async fn pause_queue(&self, queue: &str, reason: &str, by: &str) -> Result<()>;

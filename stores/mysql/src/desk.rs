@@ -94,6 +94,10 @@ impl Desk for MysqlStore {
         }
     }
 
+    async fn note(&self, subject: &str, kind: &str, detail: &str, by: &str) -> Result<()> {
+        self.note_line(subject, kind, detail, by).await
+    }
+
     async fn pause_queue(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
         Store::pause(self, queue, reason, by).await
     }

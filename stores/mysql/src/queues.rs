@@ -65,6 +65,19 @@ impl MysqlStore {
         Ok(resumed)
     }
 
+    pub(crate) async fn note_line(
+        &self,
+        subject: &str,
+        kind: &str,
+        detail: &str,
+        by: &str,
+    ) -> Result<()> {
+        let mut tx = self.begin().await?;
+        let line = (0, subject.to_owned(), None, None, Some(detail));
+        settle::tell(&mut tx, kind, by, &[line]).await?;
+        tx.commit().await
+    }
+
     /// Events of queues have the number zero.
     pub(crate) async fn queue_story(&self, queue: &str) -> Result<Vec<Event>> {
         let lines: Vec<MySqlRow> = sqlx::query(

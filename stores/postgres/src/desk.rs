@@ -93,6 +93,20 @@ impl Desk for PostgresStore {
         }
     }
 
+    async fn note(&self, subject: &str, kind: &str, detail: &str, by: &str) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO counterfoil_events (seq, id, kind, detail, actor) VALUES (0, $1, $2, $3, $4)",
+        )
+        .bind(subject)
+        .bind(kind)
+        .bind(detail)
+        .bind(by)
+        .execute(self.pool())
+        .await
+        .map_err(classify)?;
+        Ok(())
+    }
+
     async fn pause_queue(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
         Store::pause(self, queue, reason, by).await
     }

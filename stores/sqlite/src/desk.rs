@@ -100,6 +100,12 @@ impl Desk for SqliteStore {
         }
     }
 
+    async fn note(&self, subject: &str, kind: &str, detail: &str, by: &str) -> Result<()> {
+        let mut tx = self.write().await?;
+        note_queue(&mut tx, subject, kind, Some(detail), by).await?;
+        tx.commit().await
+    }
+
     async fn pause_queue(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
         Store::pause(self, queue, reason, by).await
     }

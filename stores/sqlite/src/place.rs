@@ -22,13 +22,36 @@ pub(crate) fn parse(url_or_path: &str) -> Result<SqliteConnectOptions> {
     if is_read_only(&options) {
         return Ok(options);
     }
-    if let Some(directory) = options.get_filename().parent() {
-        std::fs::create_dir_all(directory).map_err(|e| {
+    make_private(options.get_filename())?;
+    Ok(options.create_if_missing(true))
+}
+
+/// Makes the file, and the directory around it, for its owner only, where they are missing: they will
+/// hold what messages hold. SQLite gives the files beside it (`-wal`, `-shm`) the same rights. What is there
+/// already keeps the rights that it has.
+fn make_private(file: &Path) -> Result<()> {
+    if let Some(directory) = file.parent() {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(directory).map_err(|e| {
             let text = format!("the directory {} cannot be created", directory.display());
             StoreError::NotWritable(text, e.into())
         })?;
     }
-    Ok(options.create_if_missing(true))
+    let mut open = std::fs::OpenOptions::new();
+    open.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
+    match open.open(file) {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => {
+            let text = format!("the file {} cannot be created", file.display());
+            Err(StoreError::NotWritable(text, e.into()))
+        }
+    }
 }
 
 /// Refuses a database in memory: nothing of it would be left after a crash, and every connection

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use counterfoil_core::guard::{Found, RecordFilter, Records, Snapshot, State, Verdict};
+use counterfoil_core::desk::Event;
+use counterfoil_core::guard::{Found, Key, RecordFilter, Records, Snapshot, State, Verdict};
 use counterfoil_engine::guard::reconcile;
 use serde_json::{Value, json};
 
-use crate::args::{Guard as What, Which};
+use super::show;
+use crate::args::{Guard as What, Operator, Which};
 use crate::database::Outbox;
 use crate::failure::{Failure, Result};
 use crate::print;
@@ -33,9 +35,26 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
         }
         What::Show { key, which, output } => {
             let records = outbox.records(which.table.as_deref())?;
-            show(&one(&*records, &key, &which).await?, output.json)
+            let found = one(&*records, &key, &which).await?;
+            let story = outbox.queue_history(&subject(&found.record.key)).await?;
+            show(&found, &story, output.json)
         }
-        What::Forget { key, which, force } => {
+        What::History { key, which, output } => {
+            let story = outbox
+                .queue_history(&meant(outbox, &key, &which).await?)
+                .await?;
+            match output.json {
+                true => print::json(&story),
+                false => show::story(&story, "Nobody has settled or forgotten it."),
+            }
+        }
+        What::Forget {
+            key,
+            which,
+            force,
+            reason,
+            operator,
+        } => {
             let records = outbox.records(which.table.as_deref())?;
             let found = one(&*records, &key, &which).await?;
             if found.state() == State::Processing && !force {
@@ -44,6 +63,7 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
                      or say --force",
                 ));
             }
+            note(outbox, &found, "forgotten", &reason, &operator).await?;
             records.forget(&found.record.key.digest()).await?;
             print::line(&format!(
                 "Forgotten: the next request with the key {} runs.",
@@ -59,6 +79,8 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
             body,
             content_type,
             keep,
+            reason,
+            operator,
             ..
         } => {
             let records = outbox.records(which.table.as_deref())?;
@@ -70,6 +92,13 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
             } else {
                 Verdict::DidNotHappen
             };
+            check_uncertain(&found)?;
+            let kind = match verdict {
+                Verdict::Happened(_) => "happened",
+                Verdict::Failed(_) => "failed",
+                _ => "did-not-happen",
+            };
+            note(outbox, &found, kind, &reason, &operator).await?;
             settle(&*records, &found, verdict, keep).await
         }
         What::Stats { table, output } => {
@@ -79,6 +108,41 @@ pub(super) async fn run(outbox: &dyn Outbox, what: What) -> Result {
         // It needs no database, and is done before one is opened.
         What::Table { .. } => Ok(()),
     }
+}
+
+/// The name under which the history of a request is kept.
+fn subject(key: &Key) -> String {
+    format!("guard:{}", key.digest())
+}
+
+/// The same of a request that may be forgotten: then its business type must be said.
+async fn meant(outbox: &dyn Outbox, key: &str, which: &Which) -> Result<String> {
+    if let Some(business_type) = &which.business_type {
+        let caller = which.caller.as_deref().unwrap_or_default();
+        let key = Key::new(caller, business_type.as_str(), key);
+        return Ok(subject(&key.map_err(|e| Failure::config(e.to_string()))?));
+    }
+    let records = outbox.records(which.table.as_deref())?;
+    match one(&*records, key, which).await {
+        Err(Failure::NotFound(text)) => Err(Failure::NotFound(format!(
+            "{text}; of one that was forgotten, say --type and --caller"
+        ))),
+        found => found.map(|found| subject(&found.record.key)),
+    }
+}
+
+/// Says who does what and why, before it is done: nothing is done without a line.
+async fn note(
+    outbox: &dyn Outbox,
+    found: &Found,
+    kind: &str,
+    reason: &str,
+    operator: &Operator,
+) -> Result {
+    let subject = subject(&found.record.key);
+    Ok(outbox
+        .note(&subject, kind, reason, &operator.name())
+        .await?)
 }
 
 fn filter(which: &Which, key: Option<&str>) -> RecordFilter {
@@ -163,7 +227,7 @@ fn list(found: &[Found], json: bool) -> Result {
     print::table(&header, rows.collect(), "No request is remembered.")
 }
 
-fn show(found: &Found, json: bool) -> Result {
+fn show(found: &Found, story: &[Event], json: bool) -> Result {
     let record = &found.record;
     let snapshot = record.snapshot.as_ref();
     let body = snapshot.and_then(|s| s.body.as_ref());
@@ -177,6 +241,7 @@ fn show(found: &Found, json: bool) -> Result {
                 .collect::<Vec<_>>()
         }));
         value["body"] = json!(text);
+        value["events"] = json!(story);
         return print::json(&value);
     }
     let mut rows = vec![
@@ -224,7 +289,8 @@ fn show(found: &Found, json: bool) -> Result {
             },
         ));
     }
-    print::facts(&rows)
+    print::facts(&rows)?;
+    show::events(story)
 }
 
 fn answer(status: u16, body: Option<String>, content_type: &str) -> Snapshot {
@@ -239,21 +305,20 @@ fn answer(status: u16, body: Option<String>, content_type: &str) -> Snapshot {
     }
 }
 
-async fn settle(records: &dyn Records, found: &Found, verdict: Verdict, keep: Duration) -> Result {
+fn check_uncertain(found: &Found) -> Result {
     match found.state() {
-        State::Uncertain => {}
-        State::Processing => {
-            return Err(Failure::failed(
-                "somebody still works on this request: it can be settled when its lease is over",
-            ));
-        }
-        over => {
-            return Err(Failure::failed(format!(
-                "this request is not uncertain: it is {}",
-                over.as_str()
-            )));
-        }
+        State::Uncertain => Ok(()),
+        State::Processing => Err(Failure::failed(
+            "somebody still works on this request: it can be settled when its lease is over",
+        )),
+        over => Err(Failure::failed(format!(
+            "this request is not uncertain: it is {}",
+            over.as_str()
+        ))),
     }
+}
+
+async fn settle(records: &dyn Records, found: &Found, verdict: Verdict, keep: Duration) -> Result {
     let done = match verdict {
         Verdict::DidNotHappen => "Released: the next request with this key runs.",
         _ => "Settled: repeats get this answer.",

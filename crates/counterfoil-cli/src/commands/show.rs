@@ -70,7 +70,8 @@ fn lines(text: &str) -> String {
         .join("\n")
 }
 
-fn events(events: &[Event]) -> Result {
+/// The same below something else; nothing when nothing happened.
+pub(super) fn events(events: &[Event]) -> Result {
     if events.is_empty() {
         return Ok(());
     }

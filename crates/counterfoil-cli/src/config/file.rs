@@ -290,6 +290,8 @@ destination!(
         max_response: usize = 64 * 1024,
         /// Let requests go to private addresses.
         allow_private: bool = false,
+        /// Let requests go over plain HTTP to public addresses.
+        allow_plain: bool = false,
         /// A file with certificates that are trusted besides the public ones.
         extra_ca: Option<String> = None,
         /// Sent with every request.

@@ -54,7 +54,8 @@ fn destination(
         .timeout(section.timeout.0)
         .concurrency(section.concurrency)
         .max_response(section.max_response)
-        .allow_private(section.allow_private);
+        .allow_private(section.allow_private)
+        .allow_plain(section.allow_plain);
     if let Some(connect) = section.connect_timeout {
         settings = settings.connect_timeout(connect.0);
     }
@@ -130,6 +131,13 @@ fn explain(name: &str, error: &SettingsError) -> (&'static str, String) {
             let text = format!(
                 "the address {address} of the destination `{name}` is private: set \
                  allow-private = true if that is meant"
+            );
+            ("url", text)
+        }
+        SettingsError::Plain => {
+            let text = format!(
+                "the destination `{name}` begins with http://, and everybody on the way could read and change \
+                 what is sent: use https://, or set allow-plain = true if that is meant"
             );
             ("url", text)
         }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use counterfoil_core::store::RelayId;
+use counterfoil_core::store::{RelayId, StoreError};
 use tokio::sync::Mutex;
 
 use crate::database::Outbox;
@@ -20,7 +20,7 @@ pub(super) struct Ready {
     queues: Vec<Arc<str>>,
     /// The relay of this process bears a name that begins with this.
     label: String,
-    last: Mutex<Option<(Instant, Result<(), String>)>>,
+    last: Mutex<Option<(Instant, Result<(), &'static str>)>>,
 }
 
 impl Ready {
@@ -40,38 +40,59 @@ impl Ready {
     }
 
     /// Whether all is well; if not, why.
-    pub(super) async fn check(&self) -> Result<(), String> {
+    pub(super) async fn check(&self) -> Result<(), &'static str> {
         let mut last = self.last.lock().await;
         if let Some((at, answer)) = &*last
             && at.elapsed() < FRESH
         {
-            return answer.clone();
+            return *answer;
         }
         let answer = match tokio::time::timeout(PATIENCE, self.ask()).await {
             Ok(answer) => answer,
-            Err(_) => Err("the database does not answer in time".into()),
+            Err(_) => Err(("the database does not answer in time", None)),
         };
-        *last = Some((Instant::now(), answer.clone()));
+        let before = last.as_ref().and_then(|(_, answer)| answer.as_ref().err());
+        if let Err((kind, Some(error))) = &answer
+            && before.is_none_or(|before| before != kind)
+        {
+            tracing::warn!(error = error.one_line(), "not ready");
+        }
+        let answer = answer.map_err(|(kind, _)| kind);
+        *last = Some((Instant::now(), answer));
         answer
     }
 
-    async fn ask(&self) -> Result<(), String> {
-        self.outbox
-            .check()
-            .await
-            .map_err(|error| error.one_line())?;
+    async fn ask(&self) -> Result<(), (&'static str, Option<StoreError>)> {
+        let told = |error| (kind(&error), Some(error));
+        self.outbox.check().await.map_err(told)?;
         if self.queues.is_empty() {
             return Ok(());
         }
         let nobody = RelayId::stored("");
         let survey = self.outbox.survey(&nobody, &self.queues).await;
-        let members = survey.map_err(|error| error.one_line())?.members;
+        let members = survey.map_err(told)?.members;
         match members
             .iter()
             .any(|(relay, _)| relay.as_str().starts_with(&self.label))
         {
             true => Ok(()),
-            false => Err("the relay has sent no heartbeat within its lease".into()),
+            false => Err(("the relay has sent no heartbeat within its lease", None)),
         }
+    }
+}
+
+/// The kind of error. Everybody may ask whether we are ready, and the words of the database are not for
+/// everybody: they stand in the log.
+fn kind(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Unreachable(_) => "the database cannot be reached",
+        StoreError::Busy(_) => "the database is busy",
+        StoreError::NotWritable(..) => "the database cannot be written",
+        StoreError::SchemaMissing | StoreError::SchemaTooOld { .. } => {
+            "the tables are missing or too old: run `counterfoil migrate`"
+        }
+        StoreError::SchemaTooNew { .. } => "the tables are too new: upgrade the program",
+        StoreError::Unsupported { .. } => "the database is not supported",
+        _ => "the database answered with an error",
     }
 }

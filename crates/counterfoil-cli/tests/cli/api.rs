@@ -106,6 +106,11 @@ fn while_the_database_is_away_callers_are_told_to_come_back() {
     assert_eq!((away.status, away.problem().as_str()), (503, "unavailable"));
     assert!(away.head.contains("retry-after: 1"), "{away:?}");
     assert_eq!(unready.status, 503, "{unready:?}");
+    let classes = [
+        "the database cannot be reached\n",
+        "the database does not answer in time\n",
+    ];
+    assert!(classes.contains(&unready.body.as_str()), "{unready:?}");
     let stored = until("the database back", || {
         Some(served.post(message))
             .filter(|answer| answer.status < 300)

@@ -29,6 +29,7 @@ fn every_command_has_an_example() {
         "parked ignore",
         "guard list",
         "guard show",
+        "guard history",
         "guard forget",
         "guard reconcile",
         "guard stats",
@@ -338,4 +339,32 @@ fn an_error_of_postgres_does_not_name_a_line_of_its_source() {
     let said = home.refused(&["queue", "list"], 1);
 
     assert!(said.ends_with("does not exist (SQLSTATE 42703)"), "{said}");
+}
+
+#[cfg(unix)]
+#[test]
+fn only_its_owner_can_read_the_database_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = Home::sqlite();
+    let served = home.serve();
+    served.post(r#"{"event_type":"a"}"#).stored();
+    let mode =
+        |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let file = home.file();
+
+    assert_eq!(mode(file.parent().unwrap()), 0o700);
+    for end in ["", "-wal", "-shm"] {
+        let name = format!("{}{end}", file.display());
+        assert_eq!(mode(name.as_ref()), 0o600, "{name}");
+    }
+    served.stop();
+
+    let elsewhere = home.path().join("new/deep/other.db");
+    home.ok(&[
+        "migrate",
+        "--database",
+        &format!("sqlite:{}", elsewhere.display()),
+    ]);
+    assert_eq!(mode(&elsewhere), 0o600);
+    assert_eq!(mode(elsewhere.parent().unwrap()), 0o700);
 }

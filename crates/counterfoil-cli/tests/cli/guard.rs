@@ -106,9 +106,21 @@ fn requests_are_listed_shown_and_forgotten(home: &Home) {
     );
 
     home.ok(&[
-        "guard", "forget", "req-1", "--caller", "alice", "--type", "pay",
+        "guard", "forget", "req-1", "--caller", "alice", "--type", "pay", "--reason", "refunded",
+        "--by", "bob",
     ]);
     home.refused(&["guard", "show", "req-1", "--caller", "alice"], 3);
+    let story = home.json(&[
+        "guard", "history", "req-1", "--caller", "alice", "--type", "pay",
+    ]);
+    let line = &story[0];
+    assert_eq!(
+        (&line["kind"], &line["actor"], &line["detail"]),
+        (&"forgotten".into(), &"bob".into(), &"refunded".into()),
+        "{story}"
+    );
+    let hint = home.refused(&["guard", "history", "req-1", "--caller", "alice"], 3);
+    assert!(hint.contains("say --type"), "{hint}");
     let table = home.ok(&["guard", "table", "shop_guard"]);
     assert!(
         table.contains("shop_guard") && !table.contains("EXISTS counterfoil_guard "),
@@ -132,28 +144,28 @@ fn an_uncertain_request_is_settled_by_hand(home: &Home) {
         ],
     );
 
-    let settled = home.ok(&[
-        "guard",
-        "reconcile",
+    let why = ["--reason", "asked the bank"];
+    let reconcile = |more: &[&'static str]| [&["guard", "reconcile"], more, &why].concat();
+    let settled = home.ok(&reconcile(&[
         "lost",
         "--happened",
         "--body",
         "{\"receipt\": 7}",
-    ]);
-    let released = home.ok(&["guard", "reconcile", "gone", "--did-not-happen"]);
-    let busy = home.refused(&["guard", "reconcile", "busy", "--did-not-happen"], 1);
-    let again = home.refused(&["guard", "reconcile", "lost", "--did-not-happen"], 1);
-    home.refused(&["guard", "reconcile", "lost"], 2);
-    home.ok(&[
-        "guard",
-        "reconcile",
+    ]));
+    let released = home.ok(&reconcile(&["gone", "--did-not-happen"]));
+    let busy = home.refused(&reconcile(&["busy", "--did-not-happen"]), 1);
+    let again = home.refused(&reconcile(&["lost", "--did-not-happen"]), 1);
+    home.refused(&reconcile(&["lost"]), 2);
+    home.refused(&["guard", "reconcile", "lost", "--did-not-happen"], 2);
+    home.refused(&["guard", "forget", "lost"], 2);
+    home.ok(&reconcile(&[
         "refused",
         "--failed",
         "--body",
         "\"no funds\"",
-    ]);
-    let beside = home.refused(&["guard", "forget", "busy"], 1);
-    home.ok(&["guard", "forget", "busy", "--force"]);
+    ]));
+    let beside = home.refused(&["guard", "forget", "busy", "--reason", "stuck"], 1);
+    home.ok(&["guard", "forget", "busy", "--force", "--reason", "stuck"]);
 
     assert!(settled.contains("Settled"), "{settled}");
     assert!(released.contains("Released"), "{released}");
@@ -169,5 +181,17 @@ fn an_uncertain_request_is_settled_by_hand(home: &Home) {
     let shown = home.json(&["guard", "show", "lost"]);
     assert_eq!(shown["state"], "succeeded");
     assert_eq!(shown["body"], "{\"receipt\": 7}");
+    let events = shown["events"].as_array().unwrap();
+    assert_eq!(events.len(), 1, "what was refused leaves no line: {shown}");
+    assert_eq!(
+        (
+            &events[0]["kind"],
+            &events[0]["actor"],
+            &events[0]["detail"]
+        ),
+        (&"happened".into(), &"ann".into(), &"asked the bank".into())
+    );
+    let table = home.ok(&["guard", "show", "lost"]);
+    assert!(table.contains("asked the bank"), "{table}");
     home.refused(&["guard", "show", "gone"], 3);
 }

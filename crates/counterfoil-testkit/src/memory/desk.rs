@@ -44,6 +44,16 @@ impl Desk for MemoryStore {
         Ok(self.lock().facts(id, self.clock().now()))
     }
 
+    async fn note(&self, subject: &str, kind: &str, detail: &str, by: &str) -> Result<()> {
+        let (mut state, now) = (self.lock(), self.clock().now());
+        let line = Event {
+            detail: Some(detail.to_owned()),
+            ..event(kind, by, now)
+        };
+        state.queue_events.push((subject.to_owned(), line));
+        Ok(())
+    }
+
     async fn pause_queue(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
         Store::pause(self, queue, reason, by).await
     }

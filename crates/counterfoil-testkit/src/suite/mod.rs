@@ -279,6 +279,7 @@ macro_rules! store_suite {
             an_operators_word_and_an_open_breaker_are_kept_apart,
             pausing_twice_keeps_the_first_reason,
             a_queue_tells_who_paused_and_resumed_it,
+            a_note_says_who_did_what_and_why,
             a_pause_and_an_outage_are_kept_apart,
             an_announcement_wakes_whoever_listens,
         );

@@ -192,6 +192,39 @@ pub async fn a_queue_tells_who_paused_and_resumed_it<H: Harness>(t: Fixture<H>) 
     assert!(t.desk.queue_history(QUEUE).await.unwrap().is_empty());
 }
 
+/// What is neither a message nor a queue has a history, too.
+pub async fn a_note_says_who_did_what_and_why<H: Harness>(t: Fixture<H>) {
+    let subject = format!("guard:{}", "0af".repeat(21));
+    t.desk.pause_queue(QUEUE, "lunch", "bob").await.unwrap();
+    t.desk
+        .note(&subject, "forgotten", "paid twice by hand", "ann")
+        .await
+        .unwrap();
+    t.desk
+        .note(&subject, "did-not-happen", "\u{202e}ü'\"", "eve")
+        .await
+        .unwrap();
+
+    let story = t.desk.queue_history(&subject).await.unwrap();
+
+    let lines: Vec<_> = story
+        .iter()
+        .map(|e| (e.kind.as_str(), e.actor.as_deref(), e.detail.as_deref()))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            ("forgotten", Some("ann"), Some("paid twice by hand")),
+            ("did-not-happen", Some("eve"), Some("\u{202e}ü'\"")),
+        ]
+    );
+    assert_eq!(t.desk.queue_history(QUEUE).await.unwrap().len(), 1);
+    assert!(
+        t.stats().await.iter().all(|q| q.queue == QUEUE),
+        "no queue has this name"
+    );
+}
+
 /// A pause and a note about the destination do not disturb each other.
 pub async fn a_pause_and_an_outage_are_kept_apart<H: Harness>(t: Fixture<H>) {
     t.store.note_unavailable(QUEUE, true).await.unwrap();
