@@ -110,7 +110,8 @@ impl Access {
         let mut options = ConnectOptions::new()
             .name("counterfoil")
             .connection_timeout(timeout)
-            .require_tls(self.tls);
+            // Whoever names an authority wants it to be asked.
+            .require_tls(self.tls || self.ca_file.is_some());
         options = match &self.login {
             Login::Nobody => options,
             Login::User(user, password) => {

@@ -20,10 +20,6 @@ pub(crate) struct Address {
     pub(crate) server: ConnectionInfo,
     pub(crate) login: Login,
     /// The certificates to trust (PEM). Absent: those of the system.
-    #[cfg_attr(
-        not(feature = "tls"),
-        expect(dead_code, reason = "nothing is encrypted")
-    )]
     pub(crate) ca: Option<Vec<u8>>,
     /// The address for people.
     pub(crate) shown: String,
@@ -92,8 +88,7 @@ impl Address {
 fn scheme(url: &str) -> Result<&'static str, SettingsError> {
     match url.split_once("://").map(|(scheme, _)| scheme) {
         Some("redis") => Ok("redis"),
-        Some("rediss") if cfg!(feature = "tls") => Ok("rediss"),
-        Some("rediss") => Err(SettingsError::Tls),
+        Some("rediss") => Ok("rediss"),
         Some(other) => Err(SettingsError::Scheme(other.into())),
         None => Err(bad_url("it has no scheme; write redis://HOST:PORT/")),
     }

@@ -96,12 +96,6 @@ impl Server {
     }
 }
 
-#[cfg(not(feature = "tls"))]
-fn client(address: &Address) -> Result<Client, SettingsError> {
-    Client::open(address.server.clone()).map_err(|e| SettingsError::Url(why(&e)))
-}
-
-#[cfg(feature = "tls")]
 fn client(address: &Address) -> Result<Client, SettingsError> {
     use redis::{ConnectionAddr, TlsCertificates};
     use rustls::pki_types::CertificateDer;

@@ -26,7 +26,7 @@ const LARGEST_PAYLOAD: usize = 512 * 1024 * 1024;
 ///
 /// | setting | default | bounds |
 /// |---|---|---|
-/// | `url` | | `redis://[user[:password]@]host[:port][/database]`, `rediss://` with the feature `tls` |
+/// | `url` | | `redis://[user[:password]@]host[:port][/database]`, `rediss://` over TLS |
 /// | `stream`, may hold `{aggregate-type}` and `{event-type}` | | not empty |
 /// | `partitions`, streams `NAME.0` and on | one stream `NAME` | 1 to 1,024 |
 /// | `password` | that of the URL, or none | not in both places |
@@ -212,12 +212,6 @@ pub enum SettingsError {
     /// The URL is of another kind.
     #[error("the URL of Redis begins with redis:// or rediss://, not {0}:")]
     Scheme(String),
-    /// The URL asks for an encrypted connection, and this build has none.
-    #[error(
-        "this program was built without encrypted connections to Redis: rediss:// needs the \
-         feature `tls`"
-    )]
-    Tls,
     /// The certificates to trust cannot be used.
     #[error("the certificates to trust {0}")]
     Ca(String),
@@ -313,8 +307,6 @@ mod tests {
         ] {
             assert!(matches!(url(wrong), SettingsError::Url(_)), "{wrong}");
         }
-        #[cfg(not(feature = "tls"))]
-        assert_eq!(url("rediss://h/"), SettingsError::Tls);
         assert_eq!(url("http://h/"), SettingsError::Scheme("http".into()));
         assert_eq!(
             url("unix:///tmp/redis"),

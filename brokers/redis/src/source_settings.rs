@@ -17,7 +17,7 @@ const LONGEST_MISS: Duration = Duration::from_secs(3_600);
 ///
 /// | setting | default | bounds |
 /// |---|---|---|
-/// | `url` | | `redis://[user[:password]@]host[:port][/database]`, `rediss://` with the feature `tls` |
+/// | `url` | | `redis://[user[:password]@]host[:port][/database]`, `rediss://` over TLS |
 /// | `stream` | | not empty |
 /// | `group`, whose members share the entries | | not empty |
 /// | `partitions`, streams `NAME.0` and on, each with one consumer at a time | one stream `NAME` for all | 1 to 1,024, as the destination has it |

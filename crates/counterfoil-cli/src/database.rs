@@ -12,6 +12,7 @@ use counterfoil_core::StoreError;
 use counterfoil_core::desk::Desk;
 use counterfoil_core::guard::Records;
 use counterfoil_core::store::Store;
+use futures_util::future::BoxFuture;
 
 use crate::args::{Dialect, Global};
 use crate::config::Loaded;
@@ -30,6 +31,9 @@ const DEFAULT_NAME: &str = "counterfoil.db";
 pub(crate) trait Outbox: Store + Desk {
     /// Closes every connection.
     async fn close(&self);
+
+    /// How connections are encrypted, for people; none: there is nothing to encrypt.
+    async fn encryption(&self) -> Result<Option<String>, StoreError>;
 
     /// The records of the guard, in the central table or in one of a domain.
     fn records(&self, table: Option<&str>) -> Result<Arc<dyn Records>, StoreError>;
@@ -270,12 +274,17 @@ fn make_private(directory: &Path) -> Result {
 }
 
 macro_rules! outboxes {
-    ($($feature:literal $store:path),*) => {$(
+    ($($feature:literal $store:path, $encryption:expr;)*) => {$(
         #[cfg(feature = $feature)]
         #[async_trait]
         impl Outbox for $store {
             async fn close(&self) {
                 <$store>::close(self).await;
+            }
+
+            async fn encryption(&self) -> Result<Option<String>, StoreError> {
+                let ask: fn(&Self) -> BoxFuture<'_, Result<Option<String>, StoreError>> = $encryption;
+                ask(self).await
             }
 
             fn records(&self, table: Option<&str>) -> Result<Arc<dyn Records>, StoreError> {
@@ -286,9 +295,13 @@ macro_rules! outboxes {
 }
 
 outboxes! {
-    "sqlite" counterfoil_sqlite::SqliteStore,
-    "postgres" counterfoil_postgres::PostgresStore,
-    "mysql" counterfoil_mysql::MysqlStore
+    "sqlite" counterfoil_sqlite::SqliteStore, |_| Box::pin(async { Ok(None) });
+    "postgres" counterfoil_postgres::PostgresStore, |store| {
+        Box::pin(async { store.encryption().await.map(Some) })
+    };
+    "mysql" counterfoil_mysql::MysqlStore, |store| {
+        Box::pin(async { store.encryption().await.map(Some) })
+    };
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@
 //! | [`incoming`] | from what a broker handed out to what a consumer processes |
 //! | [`route`] | which destinations an event type goes to |
 //! | [`template`] | names that depend on the message |
+//! | [`host`] | whether a server is on this machine |
 //! | [`hex`] | bytes as hexadecimal digits |
 //! | [`span`] | lengths of time as databases take them |
 
@@ -34,6 +35,7 @@ pub mod envelope;
 pub mod explain;
 pub mod guard;
 pub mod hex;
+pub mod host;
 pub mod inbox;
 pub mod incoming;
 pub mod mark;

@@ -35,6 +35,7 @@ const LEFT_ALONE: Duration = Duration::from_secs(1);
 /// | `prefix` | `cf:gate:` |
 /// | `ttl` | 15 s |
 /// | `patience` | 50 ms |
+/// | `ca` | those of the system |
 ///
 /// ```
 /// use counterfoil_redis_gate::{Options, RedisGate};
@@ -55,6 +56,8 @@ pub struct Options {
     pub ttl: Duration,
     /// How long Redis may take to answer, connecting included.
     pub patience: Duration,
+    /// With `rediss://`: the authorities to trust, as PEM, instead of those of the system.
+    pub ca: Option<Vec<u8>>,
 }
 
 impl Default for Options {
@@ -63,6 +66,7 @@ impl Default for Options {
             prefix: "cf:gate:".into(),
             ttl: Duration::from_secs(15),
             patience: Duration::from_millis(50),
+            ca: None,
         }
     }
 }
@@ -88,7 +92,7 @@ impl RedisGate {
             rest: LEFT_ALONE,
         };
         Ok(Self {
-            link: Link::new(url, settings)?,
+            link: Link::new(url, options.ca.as_deref(), settings)?,
             prefix: options.prefix,
             ttl,
             silent: AtomicBool::new(false),

@@ -32,6 +32,12 @@ pub enum OptionsError {
     /// An address that cannot be used.
     #[error("the address of Redis cannot be used")]
     Address(#[source] BoxError),
+    /// Authorities that cannot be used.
+    #[error("the certificates to trust cannot be used")]
+    Ca(#[source] BoxError),
+    /// Authorities for a connection that is not encrypted.
+    #[error("the certificates to trust are for rediss://, and the address says redis://")]
+    Plain,
     /// A gate that never shuts, or does not open again in time.
     #[error("the gate's ttl is {0:?}; it must be from 1 ms to 1 hour")]
     Ttl(std::time::Duration),

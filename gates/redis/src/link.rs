@@ -14,8 +14,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, RedisError, RedisResult,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo as _,
+    RedisError, RedisResult, TlsCertificates,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use crate::OptionsError;
 
@@ -91,18 +94,16 @@ struct State {
 
 impl Link {
     /// Opens nothing yet.
-    pub(crate) fn new(url: &str, settings: Settings) -> Result<Self, OptionsError> {
+    pub(crate) fn new(
+        url: &str,
+        ca: Option<&[u8]>,
+        settings: Settings,
+    ) -> Result<Self, OptionsError> {
         if settings.patience.is_zero() {
             return Err(OptionsError::Patience);
         }
-        let client = Client::open(url).map_err(|e| OptionsError::Address(BoxError::from(e)))?;
-        // Whether the client could encrypt depends on who else uses it in this program.
-        if let ConnectionAddr::TcpTls { .. } = client.get_connection_info().addr() {
-            let why = "connections are plain: TLS is not supported here";
-            return Err(OptionsError::Address(why.into()));
-        }
         Ok(Self {
-            client,
+            client: client(url, ca)?,
             settings,
             state: Mutex::default(),
         })
@@ -188,4 +189,33 @@ impl Link {
         }
         state.rests_until = Some(Instant::now() + self.settings.rest);
     }
+}
+
+/// A client that encrypts when the URL says `rediss://`, and then believes nobody but the authorities
+/// of the system, or those in `ca` instead.
+fn client(url: &str, ca: Option<&[u8]>) -> Result<Client, OptionsError> {
+    let unusable = |e: RedisError| OptionsError::Address(BoxError::from(e));
+    let info = url.into_connection_info().map_err(unusable)?;
+    match info.addr() {
+        ConnectionAddr::TcpTls { insecure: true, .. } => {
+            let why = "`#insecure` trusts everybody: name the authority instead";
+            return Err(OptionsError::Address(why.into()));
+        }
+        ConnectionAddr::TcpTls { .. } => {}
+        _ if ca.is_some() => return Err(OptionsError::Plain),
+        _ => return Client::open(info).map_err(unusable),
+    }
+    if let Some(pem) = ca {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        if found.is_ok_and(|found| found.is_empty()) {
+            return Err(OptionsError::Ca("it holds no certificate in PEM".into()));
+        }
+    }
+    // Whoever has chosen another provider for the whole program keeps it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: ca.map(<[u8]>::to_vec),
+    };
+    Client::build_with_tls(info, certificates).map_err(|e| OptionsError::Ca(e.into()))
 }

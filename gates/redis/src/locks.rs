@@ -45,6 +45,7 @@ const KEPT: Duration = Duration::from_secs(3_600);
 /// |---|---|
 /// | `prefix` | `cf:lock:` |
 /// | `patience` | 2 s |
+/// | `ca` | those of the system |
 ///
 /// ```
 /// use counterfoil_redis_gate::{LockOptions, RedisLocks};
@@ -62,6 +63,8 @@ pub struct LockOptions {
     pub prefix: String,
     /// How long Redis may take to answer, connecting included.
     pub patience: Duration,
+    /// With `rediss://`: the authorities to trust, as PEM, instead of those of the system.
+    pub ca: Option<Vec<u8>>,
 }
 
 impl Default for LockOptions {
@@ -69,6 +72,7 @@ impl Default for LockOptions {
         Self {
             prefix: "cf:lock:".into(),
             patience: Duration::from_secs(2),
+            ca: None,
         }
     }
 }
@@ -83,7 +87,11 @@ impl RedisLocks {
     /// Locks in the Redis at this URL. Nothing is opened before the first use.
     pub fn new(url: &str, options: LockOptions) -> std::result::Result<Self, OptionsError> {
         Ok(Self {
-            link: Link::new(url, Settings::restless(options.patience))?,
+            link: Link::new(
+                url,
+                options.ca.as_deref(),
+                Settings::restless(options.patience),
+            )?,
             prefix: options.prefix,
         })
     }

@@ -42,6 +42,7 @@ const LONGEST_TTL: Duration = Duration::from_secs(30 * 86_400);
 /// | `prefix` | `de:` |
 /// | `ttl` | 24 h |
 /// | `patience` | 50 ms |
+/// | `ca` | those of the system |
 #[derive(Debug, Clone)]
 pub struct SeenOptions {
     /// Names in Redis begin with this. Consumers on different databases must not share it.
@@ -51,6 +52,8 @@ pub struct SeenOptions {
     pub ttl: Duration,
     /// How long Redis may take to answer, connecting included.
     pub patience: Duration,
+    /// With `rediss://`: the authorities to trust, as PEM, instead of those of the system.
+    pub ca: Option<Vec<u8>>,
 }
 
 impl Default for SeenOptions {
@@ -59,6 +62,7 @@ impl Default for SeenOptions {
             prefix: "de:".into(),
             ttl: Duration::from_secs(86_400),
             patience: Duration::from_millis(50),
+            ca: None,
         }
     }
 }
@@ -83,7 +87,7 @@ impl RedisSeen {
             rest: LEFT_ALONE,
         };
         Ok(Self {
-            link: Link::new(url, settings)?,
+            link: Link::new(url, options.ca.as_deref(), settings)?,
             prefix: options.prefix,
             ttl: options.ttl.as_secs(),
             silent: AtomicBool::new(false),

@@ -34,12 +34,15 @@ const CONSUME: &str =
 /// |---|---|
 /// | `prefix` | `cf:token:` |
 /// | `patience` | 2 s |
+/// | `ca` | those of the system |
 #[derive(Debug, Clone)]
 pub struct TokenOptions {
     /// Names in Redis begin with this.
     pub prefix: String,
     /// How long Redis may take to answer, connecting included.
     pub patience: Duration,
+    /// With `rediss://`: the authorities to trust, as PEM, instead of those of the system.
+    pub ca: Option<Vec<u8>>,
 }
 
 impl Default for TokenOptions {
@@ -47,6 +50,7 @@ impl Default for TokenOptions {
         Self {
             prefix: "cf:token:".into(),
             patience: Duration::from_secs(2),
+            ca: None,
         }
     }
 }
@@ -61,7 +65,11 @@ impl RedisTokens {
     /// Tokens in the Redis at this URL. Nothing is opened before the first use.
     pub fn new(url: &str, options: TokenOptions) -> std::result::Result<Self, OptionsError> {
         Ok(Self {
-            link: Link::new(url, Settings::restless(options.patience))?,
+            link: Link::new(
+                url,
+                options.ca.as_deref(),
+                Settings::restless(options.patience),
+            )?,
             prefix: options.prefix,
         })
     }

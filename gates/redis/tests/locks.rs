@@ -196,6 +196,7 @@ async fn locks_under_another_prefix_are_others() {
         let options = LockOptions {
             prefix: prefix.into(),
             patience: LONG,
+            ..LockOptions::default()
         };
         RedisLocks::new(&t.redis.url(), options).unwrap()
     };

@@ -157,6 +157,4 @@ fn settings_that_cannot_work_are_refused() {
     }
     let no_time = made(good, hour, Duration::ZERO);
     assert!(matches!(no_time, Err(OptionsError::Patience)));
-    let encrypted = made("rediss://127.0.0.1/", hour, hour);
-    assert!(matches!(encrypted, Err(OptionsError::Address(_))));
 }

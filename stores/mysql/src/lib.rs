@@ -39,8 +39,11 @@ mod write;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use counterfoil_core::host::{is_this_machine, url_says};
 use counterfoil_core::store::{Result, StoreError};
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions};
+use sqlx::mysql::{
+    MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlSslMode,
+};
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::Mutex;
 
@@ -68,6 +71,18 @@ const SESSION: &str = "\
         time_zone = '+00:00', autocommit = 1, wait_timeout = 28800, innodb_lock_wait_timeout = 10; \
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
+/// How to connect to the database at this URL. A server on another machine must show a certificate
+/// that is trusted and bears its name (`VERIFY_IDENTITY`), unless the URL says otherwise.
+pub fn options(url: &str) -> Result<MySqlConnectOptions> {
+    let options: MySqlConnectOptions = url.parse().map_err(classify)?;
+    let said = url_says(url, &["sslmode", "ssl-mode"]);
+    let here = options.get_socket().is_some() || is_this_machine(options.get_host());
+    Ok(match said || here {
+        true => options,
+        false => options.ssl_mode(MySqlSslMode::VerifyIdentity),
+    })
+}
+
 /// The outbox in a MySQL or MariaDB database.
 #[derive(Clone)]
 pub struct MysqlStore {
@@ -92,7 +107,7 @@ impl MysqlStore {
 
     /// A store for the database at this URL. Nothing is opened before the first use.
     pub fn connect(url: &str) -> Result<Self> {
-        Ok(Self::with_options(url.parse().map_err(classify)?))
+        Ok(Self::with_options(options(url)?))
     }
 
     fn with_options(options: MySqlConnectOptions) -> Self {
@@ -123,6 +138,29 @@ impl MysqlStore {
                 server: OnceLock::new(),
             }),
         }
+    }
+
+    /// How the connections of this store are encrypted, for people.
+    pub async fn encryption(&self) -> Result<String> {
+        let found: Vec<(String, String)> = sqlx::query_as(
+            "SHOW SESSION STATUS WHERE Variable_name IN ('Ssl_version', 'Ssl_cipher')",
+        )
+        .fetch_all(self.pool())
+        .await
+        .map_err(classify)?;
+        let value = |name: &str| {
+            let found = found.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+            found.map_or("", |(_, value)| value.as_str())
+        };
+        let verified = match self.inner.options.get_ssl_mode() {
+            MySqlSslMode::VerifyIdentity => "certificate and name verified",
+            MySqlSslMode::VerifyCa => "certificate verified, its name not",
+            _ => "certificate not verified",
+        };
+        Ok(match value("Ssl_cipher") {
+            "" => "none".into(),
+            cipher => format!("{} {cipher}, {verified}", value("Ssl_version")),
+        })
     }
 
     /// The records of the guard in the same database, over the store's own connections: for tools.
@@ -174,4 +212,35 @@ pub(crate) fn json<T: serde::Serialize>(batch: &T) -> Result<String> {
 /// Names that only we write are stored as bytes, so that they are compared as bytes.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_on_other_machines_are_verified_unless_the_url_says_otherwise() {
+        let verified = |url: &str| {
+            let mode = options(url).map(|options| options.get_ssl_mode());
+            matches!(mode, Ok(MySqlSslMode::VerifyIdentity))
+        };
+
+        for url in [
+            "mysql://db.example.com/app",
+            "mysql://u:p@10.0.0.7:3306/app",
+            "mysql://db/app?charset=utf8mb4",
+        ] {
+            assert!(verified(url), "{url}");
+        }
+        for url in [
+            "mysql://localhost/app",
+            "mysql://127.0.0.1:3307/app",
+            "mysql://[::1]/app",
+            "mysql://db.example.com/app?ssl-mode=DISABLED",
+            "mysql://db.example.com/app?sslmode=REQUIRED",
+            "mysql://db.example.com/app?socket=/run/mysqld/mysqld.sock",
+        ] {
+            assert!(!verified(url), "{url}");
+        }
+    }
 }

@@ -32,8 +32,9 @@ mod wake;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use counterfoil_core::host::{is_this_machine, url_says};
 use counterfoil_core::store::{Result, StoreError};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgSslMode};
 use sqlx::{ConnectOptions, Connection, Executor, Postgres, Transaction};
 use tokio::sync::Mutex;
 
@@ -49,6 +50,18 @@ use trust::Trust;
 pub(crate) const SHARDS: u16 = 32;
 /// The oldest server that is supported.
 const OLDEST_SERVER: i32 = 13;
+
+/// How to connect to the database at this URL. A server on another machine must show a certificate
+/// that is trusted and bears its name (`verify-full`), unless the URL or `PGSSLMODE` says otherwise.
+pub fn options(url: &str) -> Result<PgConnectOptions> {
+    let options: PgConnectOptions = url.parse().map_err(classify)?;
+    let said = url_says(url, &["sslmode", "ssl-mode"]) || std::env::var_os("PGSSLMODE").is_some();
+    let here = options.get_socket().is_some() || is_this_machine(options.get_host());
+    Ok(match said || here {
+        true => options,
+        false => options.ssl_mode(PgSslMode::VerifyFull),
+    })
+}
 
 /// The outbox in a PostgreSQL database.
 #[derive(Clone)]
@@ -78,7 +91,7 @@ impl PostgresStore {
 
     /// A store for the database at this URL. Nothing is opened before the first use.
     pub fn connect(url: &str) -> Result<Self> {
-        let options: PgConnectOptions = url.parse().map_err(classify)?;
+        let options = options(url)?;
         Ok(Self::with_options(options.application_name("counterfoil")))
     }
 
@@ -86,7 +99,7 @@ impl PostgresStore {
     /// behind a proxy that pools transactions, which forwards no `NOTIFY`. Only the first call
     /// counts.
     pub fn listen_at(&self, url: &str) -> Result<()> {
-        let options: PgConnectOptions = url.parse().map_err(classify)?;
+        let options = options(url)?;
         // A second one is ignored, as the documentation says.
         let _ = self
             .inner
@@ -177,6 +190,26 @@ impl PostgresStore {
 
     pub(crate) fn options(&self) -> &PgConnectOptions {
         &self.inner.options
+    }
+
+    /// How the connections of this store are encrypted, for people. Behind a pooler this is how the
+    /// pooler reaches the server.
+    pub async fn encryption(&self) -> Result<String> {
+        let found: Option<(String, String)> = sqlx::query_as(
+            "SELECT version, cipher FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl",
+        )
+        .fetch_optional(&self.inner.pool)
+        .await
+        .map_err(classify)?;
+        let verified = match self.inner.options.get_ssl_mode() {
+            PgSslMode::VerifyFull => "certificate and name verified",
+            PgSslMode::VerifyCa => "certificate verified, its name not",
+            _ => "certificate not verified",
+        };
+        Ok(match found {
+            Some((version, cipher)) => format!("{version} {cipher}, {verified}"),
+            None => "none".into(),
+        })
     }
 
     /// Warns about settings with which a crash of the server can lose what was committed.

@@ -104,6 +104,28 @@ async fn a_server_that_nobody_vouches_for_is_not_talked_to() {
 }
 
 #[tokio::test]
+async fn who_names_an_authority_does_not_speak_in_clear() {
+    let Some(nats) = PrivateNats::start().await else {
+        return;
+    };
+    assert!(is_let_in(Settings::new(&nats.url(), "orders")).await);
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca.pem");
+    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    std::fs::write(&ca, pem("CERTIFICATE", authority.der())).unwrap();
+
+    let destination = build(Settings::new(&nats.url(), "orders").ca_file(&ca));
+    let outcome = one(&destination, &delivery(1, 1)).await;
+    let reading = SourceSettings::new(&nats.url(), "orders", "stock").ca_file(&ca);
+    let member = source(reading).subscribe().await;
+
+    assert_ne!(outcome.label(), "stored", "the server has no certificate");
+    assert!(member.is_err());
+}
+
+#[tokio::test]
 async fn any_of_several_servers_will_do() {
     let Some(nats) = PrivateNats::start().await else {
         return;

@@ -10,7 +10,6 @@
 
 mod groups;
 mod refused;
-#[cfg(feature = "tls")]
 mod tls;
 mod trimming;
 
@@ -129,7 +128,6 @@ pub async fn until(what: &str, mut look: impl AsyncFnMut() -> bool) {
 }
 
 /// An ordinary message.
-#[cfg(feature = "tls")]
 pub fn delivery() -> counterfoil_core::Delivery {
     use counterfoil_core::row::RowState;
     use counterfoil_core::{Aggregate, Headers, Payload};

@@ -137,8 +137,8 @@ mod sqlite {
 mod postgres {
     use counterfoil::Postgres;
     use counterfoil_core::hex::Hex;
+    use sqlx::postgres::PgPoolOptions;
     use sqlx::postgres::types::Oid;
-    use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
     use sqlx::{ConnectOptions as _, PgConnection, PgPool};
 
     use super::*;
@@ -149,8 +149,8 @@ mod postgres {
 
     impl Sql for Postgres {
         fn pool(place: &Place, workers: usize) -> Result<PgPool> {
-            let options: PgConnectOptions = place.url().parse()?;
-            let options = options
+            let options = counterfoil_postgres::options(place.url())
+                .map_err(|e| sqlx::Error::Configuration(e.into()))?
                 .application_name("counterfoil")
                 .log_statements(tracing::log::LevelFilter::Off);
             let pool = PgPoolOptions::new()
@@ -227,7 +227,7 @@ mod postgres {
 #[cfg(feature = "mysql")]
 mod mysql {
     use counterfoil::MySql;
-    use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+    use sqlx::mysql::MySqlPoolOptions;
     use sqlx::{ConnectOptions as _, MySqlPool};
 
     use super::*;
@@ -235,8 +235,9 @@ mod mysql {
 
     impl Sql for MySql {
         fn pool(place: &Place, workers: usize) -> Result<MySqlPool> {
-            let options: MySqlConnectOptions = place.url().parse()?;
-            let options = options.log_statements(tracing::log::LevelFilter::Off);
+            let options = counterfoil_mysql::options(place.url())
+                .map_err(|e| sqlx::Error::Configuration(e.into()))?
+                .log_statements(tracing::log::LevelFilter::Off);
             let pool = MySqlPoolOptions::new()
                 .max_connections(size(workers))
                 .acquire_timeout(Duration::from_secs(10))

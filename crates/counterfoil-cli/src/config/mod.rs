@@ -279,6 +279,7 @@ mod tests {
             version: shown.version.clone(),
             event_type: shown.event_type.clone(),
             gate: shown.gate.clone(),
+            gate_ca_file: shown.gate_ca_file.clone(),
             ..Consumer::default()
         };
         assert_eq!(*shown, defaults);
@@ -287,6 +288,7 @@ mod tests {
         let defaults = Gateway {
             replay_cache: gateway.replay_cache,
             gate: gateway.gate.clone(),
+            gate_ca_file: gateway.gate_ca_file.clone(),
             ..Gateway::default()
         };
         assert_eq!(*gateway, defaults);

@@ -13,6 +13,8 @@ pub(super) struct Beside {
     pub(super) gateway: Option<Vec<String>>,
     /// What is consumed.
     pub(super) consumers: Vec<String>,
+    /// How connections to the database are encrypted.
+    pub(super) encryption: Option<String>,
 }
 
 /// Says what was started.
@@ -26,6 +28,9 @@ pub(super) fn print(
     print::line(&format!("counterfoil {}", env!("CARGO_PKG_VERSION")))?;
     let file = file.map_or("defaults".into(), |file| file.display().to_string());
     let mut rows = vec![("config", file), ("database", outbox.describe())];
+    if let Some(encryption) = &beside.encryption {
+        rows.push(("encryption", encryption.clone()));
+    }
     for line in beside.gateway.iter().flatten() {
         rows.push(("gateway", line.clone()));
     }

@@ -79,6 +79,10 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
     let described = banner::Beside {
         gateway: gateway.as_ref().map(gateway::Bound::describe).transpose()?,
         consumers: settings.consumers.iter().map(Consumer::describe).collect(),
+        encryption: match outbox.encryption().await {
+            Ok(encryption) => encryption,
+            Err(error) => Some(format!("unknown: {}", error.one_line())),
+        },
     };
     let consumers = std::mem::take(&mut settings.consumers);
     let consumers = tokio::select! {

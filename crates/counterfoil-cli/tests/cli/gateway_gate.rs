@@ -200,8 +200,8 @@ fn a_gate_that_cannot_work_is_refused_with_its_line() {
             "3: `gate` in [gateway]: the address of Redis cannot be used: ",
         ),
         (
-            "gate = \"rediss://127.0.0.1/\"",
-            "3: `gate` in [gateway]: the address of Redis cannot be used: ",
+            "gate = \"redis://127.0.0.1/\"\ngate-ca-file = \"nowhere.pem\"",
+            "4: `gate-ca-file` in [gateway]: nowhere.pem cannot be read: ",
         ),
         (
             "gate = \"env:COUNTERFOIL_TEST_NO_SUCH\"",

@@ -186,6 +186,7 @@ fn in_redis(url: &str) -> Arc<dyn Tokens> {
     let options = TokenOptions {
         prefix: format!("test:{:x}:", fastrand::u64(..)),
         patience: Duration::from_secs(20),
+        ..TokenOptions::default()
     };
     Arc::new(RedisTokens::new(url, options).unwrap())
 }

@@ -288,11 +288,6 @@ mod tests {
     fn addresses_and_streams_that_cannot_be_are_refused() {
         let with =
             |url: &str, stream: &str| refused(&format!("stream = \"{stream}\"\nurl = \"{url}\"\n"));
-        if cfg!(not(feature = "redis-tls")) {
-            let tls = with("rediss://h/", "s");
-            let expected = "4: `url` in [destination.a]: this program was built without";
-            assert!(tls[0].starts_with(expected), "{tls:?}");
-        }
         assert!(with("http://h/", "s")[0].contains("begins with redis://"));
         assert!(with("redis://u@h/", "s")[0].contains("there is no password"));
         let odd = with("redis://h/", "{queue}");

@@ -105,6 +105,8 @@ pub(crate) struct Consumer {
     pub(crate) gate_ttl: Span,
     /// How long it may take to answer.
     pub(crate) gate_patience: Span,
+    /// A file with the certificates to trust, with `rediss://`.
+    pub(crate) gate_ca_file: Option<String>,
 }
 
 impl Default for Consumer {
@@ -140,6 +142,7 @@ impl Default for Consumer {
             gate_prefix: "de:".into(),
             gate_ttl: seconds(DAY),
             gate_patience: Span(std::time::Duration::from_millis(50)),
+            gate_ca_file: None,
         }
     }
 }

@@ -310,10 +310,22 @@ fn open(url: &str, section: &file::Consumer, at: &mut At<'_, '_>) -> Option<Arc<
         );
         return None;
     }
+    let ca = match section.gate_ca_file.as_deref().map(|name| at.file(name)) {
+        None => None,
+        Some(file) => match std::fs::read(&file) {
+            Ok(pem) => Some(pem),
+            Err(error) => {
+                let text = format!("{} cannot be read: {error}", file.display());
+                at.wrong("gate-ca-file", &text);
+                return None;
+            }
+        },
+    };
     let options = SeenOptions {
         prefix: section.gate_prefix.clone(),
         ttl: section.gate_ttl.0,
         patience: section.gate_patience.0,
+        ca,
     };
     let error = match RedisSeen::new(url, options) {
         Ok(gate) => return Some(Arc::new(gate)),
@@ -322,6 +334,7 @@ fn open(url: &str, section: &file::Consumer, at: &mut At<'_, '_>) -> Option<Arc<
     let key = match error {
         OptionsError::SeenTtl(_) => "gate-ttl",
         OptionsError::Patience => "gate-patience",
+        OptionsError::Ca(_) | OptionsError::Plain => "gate-ca-file",
         _ => "gate",
     };
     match error.source() {

@@ -31,6 +31,8 @@ pub(crate) struct Gateway {
     pub(crate) gate_ttl: Span,
     /// How long Redis may take to answer.
     pub(crate) gate_patience: Span,
+    /// A file with the certificates to trust, with `rediss://`.
+    pub(crate) gate_ca_file: Option<String>,
 }
 
 impl Default for Gateway {
@@ -44,6 +46,7 @@ impl Default for Gateway {
             gate_prefix: "cf:gate:".into(),
             gate_ttl: Span(Duration::from_secs(15)),
             gate_patience: Span(Duration::from_millis(50)),
+            gate_ca_file: None,
         }
     }
 }

@@ -27,10 +27,25 @@ fn open(url: &str, section: &Gateway, judge: &mut Judge<'_>) -> Option<Arc<dyn G
             "without it names could be those of others",
         );
     }
+    let ca = match &section.gate_ca_file {
+        None => None,
+        Some(file) => {
+            let file = judge.beside.join(file);
+            match std::fs::read(&file) {
+                Ok(pem) => Some(pem),
+                Err(error) => {
+                    let text = format!("{} cannot be read: {error}", file.display());
+                    wrong(judge, "gate-ca-file", &text);
+                    return None;
+                }
+            }
+        }
+    };
     let options = Options {
         prefix: section.gate_prefix.clone(),
         ttl: section.gate_ttl.0,
         patience: section.gate_patience.0,
+        ca,
     };
     match RedisGate::new(url, options) {
         Ok(gate) => Some(Arc::new(gate)),
@@ -38,6 +53,7 @@ fn open(url: &str, section: &Gateway, judge: &mut Judge<'_>) -> Option<Arc<dyn G
             let key = match error {
                 OptionsError::Ttl(_) => "gate-ttl",
                 OptionsError::Patience => "gate-patience",
+                OptionsError::Ca(_) | OptionsError::Plain => "gate-ca-file",
                 _ => "gate",
             };
             let text = match error.source() {
