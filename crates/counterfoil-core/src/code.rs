@@ -65,6 +65,8 @@ codes! {
     PARKED_BY_HANDLER,
     /// The process died several times while it delivered this message.
     CRASH_SUSPECT,
+    /// The database refused for good to store what came of the delivery.
+    STORE_REFUSED,
     /// No route matches the event type: the message waits and is looked at again.
     NO_ROUTE,
     /// The retries of its destination are used up for the moment: the message waits.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::code::Code;
+use crate::error_text;
 use crate::row::Delivery;
 
 /// What came of offering one message.
@@ -75,6 +76,18 @@ impl Outcome {
             error: error.into(),
             confirm: false,
         }
+    }
+
+    /// The same with an error that is not too long to be stored.
+    pub fn bounded(mut self) -> Self {
+        if let Outcome::Retry { error, .. }
+        | Outcome::Unavailable { error }
+        | Outcome::DestinationRefused { error, .. }
+        | Outcome::Refused { error, .. } = &mut self
+        {
+            *error = error_text::bounded(std::mem::take(error));
+        }
+        self
     }
 
     /// The label under which it is counted.

@@ -24,6 +24,7 @@
 //! | [`route`] | which destinations an event type goes to |
 //! | [`template`] | names that depend on the message |
 //! | [`host`] | whether a server is on this machine |
+//! | [`error_text`] | how much of an error is kept |
 //! | [`hex`] | bytes as hexadecimal digits |
 //! | [`span`] | lengths of time as databases take them |
 
@@ -32,6 +33,7 @@ pub mod code;
 pub mod desk;
 pub mod destination;
 pub mod envelope;
+pub mod error_text;
 pub mod explain;
 pub mod guard;
 pub mod hex;

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use crate::error_text;
 use crate::message::{Aggregate, Headers, MAX_NAME, MessageId, Payload};
 
 /// Where a pending row stands.
@@ -188,7 +189,7 @@ impl RawRow {
             crashes: self.crashes,
             created_at: self.created_at,
             state: self.state,
-            defect: defects.0,
+            defect: defects.0.map(error_text::bounded),
         }
     }
 

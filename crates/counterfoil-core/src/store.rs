@@ -316,6 +316,29 @@ impl Settlement {
             .chain(self.reroute.iter().map(|r| (r.seq, r.shard)))
     }
 
+    /// Splits it in two, to be applied one after the other. Of an aggregate, what was delivered is in
+    /// no later half than what failed or waits.
+    pub fn split(mut self) -> (Settlement, Settlement) {
+        fn take<T>(from: &mut Vec<T>, room: &mut usize) -> Vec<T> {
+            let n = from.len().min(*room);
+            *room -= n;
+            from.drain(..n).collect()
+        }
+        let mut room = self.len() / 2;
+        let first = Settlement {
+            keep_sent: self.keep_sent,
+            fresh: self.fresh,
+            sent: take(&mut self.sent, &mut room),
+            reroute: take(&mut self.reroute, &mut room),
+            defer: take(&mut self.defer, &mut room),
+            park: take(&mut self.park, &mut room),
+            retry: take(&mut self.retry, &mut room),
+            hold: take(&mut self.hold, &mut room),
+            schedule: take(&mut self.schedule, &mut room),
+        };
+        (first, self)
+    }
+
     /// Keeps only rows of these shards.
     pub fn restrict(&self, held: ShardSet) -> Settlement {
         let pairs = |v: &[(i64, u16)]| v.iter().copied().filter(|p| held.contains(p.1)).collect();

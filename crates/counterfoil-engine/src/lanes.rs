@@ -23,6 +23,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use counterfoil_core::code::Code;
+use counterfoil_core::error_text;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::{Delivery, LaneKey, RowState};
 use counterfoil_core::store::{Park, Retry, Settlement, ShardSet};
@@ -108,6 +109,72 @@ pub(crate) struct Batch {
     pub(crate) settlement: Settlement,
     touched: Vec<(LaneKey, i64)>,
     refill: Vec<LaneKey>,
+}
+
+impl Batch {
+    /// Splits it in two, to be settled one after the other.
+    pub(crate) fn split(self) -> (Batch, Batch) {
+        let (first, rest) = self.settlement.split();
+        let early: HashSet<i64> = first.rows().map(|row| row.0).collect();
+        let (touched, later) = self
+            .touched
+            .into_iter()
+            .partition(|(_, seq)| early.contains(seq));
+        let first = Batch {
+            settlement: first,
+            touched,
+            refill: Vec::new(),
+        };
+        let rest = Batch {
+            settlement: rest,
+            touched: later,
+            // Held rows come back when everything that was said of their lanes is durable.
+            refill: self.refill,
+        };
+        (first, rest)
+    }
+
+    /// The store refuses this one row: it is parked, with as little as can be said.
+    pub(crate) fn give_up(&mut self, refusal: &str, hold: bool) {
+        let said = &mut self.settlement;
+        let because = |what: &str| format!("{what}; the database refused to store that: {refusal}");
+        let minimal = |seq, shard, id| Park {
+            seq,
+            shard,
+            id,
+            attempts: 0,
+            code: Code::STORE_REFUSED,
+            error: String::new(),
+            hold: false,
+            confirm: true,
+            follow_up: None,
+        };
+        let park = if let Some(retry) = said.retry.pop() {
+            Park {
+                attempts: retry.attempts,
+                hold,
+                error: because(&format!("it failed with {}", retry.code)),
+                ..minimal(retry.seq, retry.shard, retry.id)
+            }
+        } else if let Some(park) = said.park.pop() {
+            let lost = match park.follow_up {
+                Some(_) => ", and its compensation was not started",
+                None => "",
+            };
+            Park {
+                attempts: park.attempts,
+                hold: park.hold,
+                error: because(&format!("it was given up with {}{lost}", park.code)),
+                ..minimal(park.seq, park.shard, park.id)
+            }
+        } else {
+            return;
+        };
+        said.park.push(Park {
+            error: error_text::bounded(park.error),
+            ..park
+        });
+    }
 }
 
 impl Lanes {

@@ -16,6 +16,7 @@
 //! | `lanes` | the order of deliveries, without I/O |
 //! | `queue` | what the relay knows about one queue |
 //! | `publish` | one call of a destination: deadline, timeout, panic |
+//! | `unsettled` | settlements that the store has not taken yet |
 //! | `tasks` | handlers in this process as a destination |
 //! | [`pipeline`] | calls of a dependency: retries inside a budget, breaker, bulkhead |
 //! | [`consume`] | from a broker into the inbox |
@@ -33,6 +34,7 @@ mod queue;
 mod relay;
 mod settings;
 mod tasks;
+mod unsettled;
 
 pub use lifecycle::{Engine, EngineBuilder, Nudge, StartError};
 pub use publish::panic_text;

@@ -54,7 +54,12 @@ pub(crate) async fn publish(
     let mut outcomes = outcomes.into_iter();
     batch
         .into_iter()
-        .map(|delivery| (delivery, Some(outcomes.next().unwrap_or_else(missing))))
+        .map(|delivery| {
+            (
+                delivery,
+                Some(outcomes.next().unwrap_or_else(missing).bounded()),
+            )
+        })
         .collect()
 }
 

@@ -12,10 +12,11 @@ use counterfoil_core::row::LaneKey;
 use counterfoil_core::store::{Fence, Park, RelayId, ShardSet, Taken};
 use counterfoil_core::{Capabilities, Code, Delivery, Outcome};
 
-use crate::lanes::{Batch, Lanes};
+use crate::lanes::Lanes;
 use crate::pipeline::Dependency;
 use crate::settings::{OnPark, QueueSpec, Settings};
 use crate::tasks;
+use crate::unsettled::Unsettled;
 
 /// Refusals of the destination as a whole, by this many different aggregates, pause the queue.
 const REFUSALS_BEFORE_PAUSE: usize = 3;
@@ -59,9 +60,9 @@ pub(crate) struct Queue {
     /// There may be rows that were not read yet.
     pub(crate) hungry: bool,
     pub(crate) publishing: usize,
-    /// A settlement that is under way or waits to be tried again.
+    /// A settlement is under way.
     pub(crate) settling: bool,
-    pub(crate) unsettled: Option<(Batch, Instant)>,
+    pub(crate) unsettled: Unsettled,
     /// A few deliveries wait so long for more, to be settled together.
     pub(crate) linger: Option<Instant>,
     /// A message that was tried alone has an outcome, which must not wait: it was counted as a
@@ -110,7 +111,7 @@ impl Queue {
             hungry: true,
             publishing: 0,
             settling: false,
-            unsettled: None,
+            unsettled: Unsettled::default(),
             linger: None,
             prompt: false,
             refill: Vec::new(),
@@ -292,7 +293,7 @@ impl Queue {
         // A message that is tried alone was counted first: its outcome must be durable before the
         // next one, which may kill the process.
         let durable = self.suspects == 0
-            || !(self.settling || self.unsettled.is_some() || self.lanes.has_settlement());
+            || !(self.settling || !self.unsettled.is_empty() || self.lanes.has_settlement());
         !self.paused
             && durable
             && self.publishing < limit

@@ -28,11 +28,12 @@ use counterfoil_core::store::{
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use crate::lanes::{Batch, ReadNo};
+use crate::lanes::ReadNo;
 use crate::pipeline::Dependency;
 use crate::publish::Offered;
 use crate::queue::Queue;
 use crate::settings::{QueueSpec, Settings};
+use crate::unsettled::Trial;
 
 pub(crate) use ownership::{beat, margin};
 
@@ -83,7 +84,7 @@ enum Done {
     Settled {
         queue: usize,
         front: i64,
-        batch: Batch,
+        trial: Trial,
         result: Result<Settled>,
     },
     Surveyed {
@@ -161,6 +162,8 @@ pub(crate) struct Relay {
     next_rescan: Instant,
     next_balance: Instant,
     store_failures: u32,
+    /// What the store has answered, to any question.
+    store_answers: u64,
     store_pause: Option<Instant>,
     stopping: bool,
 }
@@ -210,6 +213,7 @@ impl Relay {
             next_rescan: now,
             next_balance: now,
             store_failures: 0,
+            store_answers: 0,
             store_pause: None,
             stopping: false,
         }
@@ -284,9 +288,9 @@ impl Relay {
             Done::Settled {
                 queue,
                 front,
-                batch,
+                trial,
                 result,
-            } => self.settled(queue, front, batch, result),
+            } => self.settled(queue, front, trial, result),
             Done::Surveyed { relay, result } => self.surveyed(&relay, result),
             Done::Took { relay, result } => self.took(&relay, result),
             Done::Gave { given, result } => self.gave(&given, result),
@@ -318,7 +322,7 @@ impl Relay {
             at = at.max(pause);
         }
         for queue in &self.queues {
-            let unsettled = queue.unsettled.as_ref().map(|u| u.1);
+            let unsettled = queue.unsettled.next_at();
             let admitted = queue.dependency.wait().map(|wait| now + wait);
             let times = [admitted, unsettled, queue.linger];
             at = times
@@ -352,10 +356,7 @@ impl Relay {
         // Operations that fail together are one failure.
         if self.store_failures == 0 || self.store_open(now) {
             self.store_failures = self.store_failures.saturating_add(1);
-            let pause = STORE_PAUSE
-                .saturating_mul(1 << self.store_failures.min(8))
-                .min(STORE_PAUSE_MAX);
-            self.store_pause = Some(now + pause);
+            self.store_pause = Some(now + store_pause(self.store_failures));
         }
         if self.store_failures == 1 {
             tracing::error!(error = error.one_line(), "cannot {what}; trying again");
@@ -371,6 +372,7 @@ impl Relay {
     }
 
     fn store_answered(&mut self) {
+        self.store_answers += 1;
         if std::mem::take(&mut self.store_failures) > 0 {
             tracing::info!("the database answers again");
         }
@@ -413,7 +415,7 @@ impl Relay {
 
     fn drained(&self, until: Option<Instant>) -> bool {
         let idle = self.queues.iter().all(|q| {
-            q.publishing == 0 && !q.settling && q.unsettled.is_none() && !q.lanes.has_settlement()
+            q.publishing == 0 && !q.settling && q.unsettled.is_empty() && !q.lanes.has_settlement()
         });
         idle || until.is_none_or(|at| Instant::now() >= at)
     }
@@ -440,4 +442,11 @@ impl Relay {
     fn set_alone(&self, alone: bool) {
         self.alone.store(alone, Ordering::Relaxed);
     }
+}
+
+/// How long nothing is asked of the store after so many failures in a row.
+fn store_pause(failures: u32) -> Duration {
+    STORE_PAUSE
+        .saturating_mul(1 << failures.min(8))
+        .min(STORE_PAUSE_MAX)
 }

@@ -58,8 +58,8 @@ fn by_code(code: &str, message: &str, error: Said) -> StoreError {
         }
         // no_active_sql_transaction, invalid_savepoint_specification
         "25P01" | "3B001" => StoreError::Doomed("it was ended before its end".into()),
-        // serialization_failure, deadlock_detected, lock_not_available
-        "40001" | "40P01" | "55P03" => StoreError::Busy(error.into()),
+        // serialization_failure, deadlock_detected, lock_not_available, query_canceled (by a timeout)
+        "40001" | "40P01" | "55P03" | "57014" => StoreError::Busy(error.into()),
         // read_only_sql_transaction, disk_full, out_of_memory
         "25006" | "53100" | "53200" => StoreError::NotWritable(message.to_owned(), error.into()),
         // invalid_authorization, invalid_password, invalid_catalog_name, too_many_connections

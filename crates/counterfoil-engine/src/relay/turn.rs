@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use counterfoil_core::mark::Reach;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::{RawRow, RowState};
-use counterfoil_core::store::{Read, Result, Settled, ShardSet, Waiting, Want};
+use counterfoil_core::store::{Read, Result, Settled, ShardSet, StoreError, Waiting, Want};
 
-use super::{Asked, Done, LINGER, Relay, SCAN_LANES};
-use crate::lanes::{Batch, ReadNo, Source};
+use super::{Asked, Done, LINGER, Relay, SCAN_LANES, store_pause};
+use crate::lanes::{ReadNo, Source};
+use crate::settings::OnPark;
+use crate::unsettled::{Blame, Trial};
 
 /// Lanes looked for at one time.
 const LANES_AT_ONCE: usize = 200;
@@ -273,7 +275,7 @@ impl Relay {
     fn start_refill(&mut self, index: usize, now: Instant) {
         let open = self.store_open(now);
         let queue = &mut self.queues[index];
-        if !queue.settling && queue.unsettled.is_none() {
+        if !queue.settling && queue.unsettled.is_empty() {
             let due = queue.lanes.refill_now();
             queue.refill.extend(due);
         }
@@ -336,10 +338,11 @@ impl Relay {
     fn start_settle(&mut self, index: usize, now: Instant) {
         let relay = self.relay_id();
         let queue = &mut self.queues[index];
-        if queue.settling || !(queue.unsettled.is_some() || queue.lanes.has_settlement()) {
+        let failed = !queue.unsettled.is_empty() || queue.unsettled.has_odd(now);
+        if queue.settling || !(failed || queue.lanes.has_settlement()) {
             return;
         }
-        let patient = queue.unsettled.is_none() && !queue.prompt && !self.stopping;
+        let patient = !failed && !queue.prompt && !self.stopping;
         if patient && queue.lanes.may_linger() {
             let until = *queue.linger.get_or_insert(now + LINGER);
             if now < until {
@@ -348,26 +351,27 @@ impl Relay {
         }
         queue.linger = None;
         queue.prompt = false;
-        let again = match &queue.unsettled {
-            Some((_, at)) if now < *at => return,
-            Some(_) => queue.unsettled.take().map(|u| u.0),
-            None => None,
-        };
-        let Some(mut batch) = again.or_else(|| queue.lanes.take_settlement()) else {
+        if !queue.unsettled.is_open(now) {
+            return;
+        }
+        let answers = self.store_answers;
+        let new = |batch| Trial::new(batch, now, answers);
+        let again = queue.unsettled.take(now);
+        let Some(mut trial) = again.or_else(|| queue.lanes.take_settlement().map(new)) else {
             return;
         };
-        batch.settlement.keep_sent = self.settings.keep_sent;
+        trial.batch.settlement.keep_sent = self.settings.keep_sent;
         queue.settling = true;
-        let shards: ShardSet = batch.settlement.rows().map(|r| r.1).collect();
+        let shards: ShardSet = trial.batch.settlement.rows().map(|r| r.1).collect();
         let fence = queue.fence(&relay, shards);
         let front = queue.mark.front();
         let store = Arc::clone(&self.store);
         self.ops.spawn(async move {
-            let result = store.settle(&fence, &batch.settlement).await;
+            let result = store.settle(&fence, &trial.batch.settlement).await;
             Done::Settled {
                 queue: index,
                 front,
-                batch,
+                trial,
                 result,
             }
         });
@@ -377,7 +381,7 @@ impl Relay {
         &mut self,
         index: usize,
         front: i64,
-        batch: Batch,
+        trial: Trial,
         result: Result<Settled>,
     ) {
         let next_read = self.next_read;
@@ -385,14 +389,10 @@ impl Relay {
         queue.settling = false;
         let settled = match result {
             Ok(settled) => settled,
-            Err(error) => {
-                // Nothing is lost: the rows stay known, and the same settlement is tried again.
-                self.store_failed("settle messages", &error);
-                let at = self.store_pause.unwrap_or_else(Instant::now);
-                self.queues[index].unsettled = Some((batch, at));
-                return;
-            }
+            Err(error) => return self.not_settled(index, trial, &error),
         };
+        let batch = trial.batch;
+        queue.unsettled.settled();
         queue.mark.after_settle(front, settled.stamp);
         if !settled.lost.is_empty() {
             tracing::warn!(queue = &**queue.name(), shards = ?settled.lost, "settled too late: shards were lost");
@@ -418,6 +418,28 @@ impl Relay {
             // The copies wait in other queues, here or at other relays.
             self.make_hungry();
             self.voice.notify_one();
+        }
+    }
+
+    /// Nothing is lost: the rows stay known, and are settled later.
+    fn not_settled(&mut self, index: usize, trial: Trial, error: &StoreError) {
+        let pause = store_pause(self.store_failures.saturating_add(1));
+        let (until, answers) = (Instant::now() + pause, self.store_answers);
+        let rows = trial.batch.settlement.len();
+        let queue = &mut self.queues[index];
+        let hold = queue.spec.on_park == OnPark::Hold;
+        match queue.unsettled.failed(trial, error, until, answers, hold) {
+            Blame::Store => self.store_failed("settle messages", error),
+            Blame::Rows => {
+                tracing::error!(
+                    queue = &**queue.name(),
+                    rows,
+                    error = error.one_line(),
+                    "the database refuses to settle messages: looking for the one to blame"
+                );
+                metrics::counter!("counterfoil_store_errors_total", "operation" => "settle messages")
+                    .increment(1);
+            }
         }
     }
 }

@@ -13,3 +13,4 @@ mod order;
 mod stopping;
 mod support;
 mod tasks;
+mod wedge;

@@ -121,6 +121,14 @@ async fn failure_and_error_are_both_retried_and_recorded_differently() {
 }
 
 #[tokio::test]
+async fn the_error_of_a_task_is_bounded() {
+    let (_, error, _) = give_up(|_| Err(TaskError::failed("語".repeat(100_000)))).await;
+
+    assert!(error.len() <= counterfoil_core::error_text::MAX_ERROR);
+    assert!(error.starts_with("語"));
+}
+
+#[tokio::test]
 async fn a_handler_can_park_at_once_and_a_redrive_needs_a_confirmation() {
     let (code, error, calls) = give_up(|_| Err(TaskError::Park("ask a person".into()))).await;
 

@@ -37,6 +37,7 @@ mod tx;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use counterfoil_core::store::{Settlement, StoreError};
 use tokio::sync::{Notify, watch};
 
 pub use calls::{Hold, Point};
@@ -64,6 +65,16 @@ struct Inner {
     /// The number of commits, for those who listen.
     committed: watch::Sender<u64>,
     calls: Calls,
+    refusal: Mutex<Option<Refusal>>,
+}
+
+/// What a test lets the store say to a settlement, instead of applying it.
+struct Refusal(Box<dyn FnMut(&Settlement) -> Option<StoreError> + Send>);
+
+impl std::fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Refusal")
+    }
 }
 
 impl MemoryStore {
@@ -81,6 +92,7 @@ impl MemoryStore {
                 ended: Notify::new(),
                 committed: watch::Sender::new(0),
                 calls: Calls::default(),
+                refusal: Mutex::new(None),
             }),
         }
     }
@@ -88,6 +100,19 @@ impl MemoryStore {
     /// The clock of leases and due times.
     pub fn clock(&self) -> &Clock {
         &self.inner.clock
+    }
+
+    /// From now on a settlement for which `refusal` has an error is not applied.
+    pub fn refuse_settlements(
+        &self,
+        refusal: impl FnMut(&Settlement) -> Option<StoreError> + Send + 'static,
+    ) {
+        *self.refusal() = Some(Refusal(Box::new(refusal)));
+    }
+
+    fn refusal(&self) -> MutexGuard<'_, Option<Refusal>> {
+        let refusal = self.inner.refusal.lock();
+        refusal.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a transaction of the application.

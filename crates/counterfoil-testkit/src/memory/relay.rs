@@ -144,6 +144,11 @@ impl Store for MemoryStore {
 
     async fn settle(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled> {
         self.begin_call("settle").await;
+        if let Some(refusal) = &mut *self.refusal()
+            && let Some(error) = (refusal.0)(settlement)
+        {
+            return Err(error);
+        }
         Ok(self.lock().settle(fence, settlement, self.clock().now()))
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::Code;
+use counterfoil_core::error_text;
 use counterfoil_core::inbox::{Deferred, Gate, Judge, Mode, Verdict, Versions};
 use counterfoil_core::incoming::{Defect, Incoming};
 use counterfoil_core::message::Aggregate;
@@ -360,7 +361,7 @@ impl<D: Database> Inbox<D> {
         deferred.attempts = 1;
         deferred.delay = delay.unwrap_or_default();
         deferred.code = Some(code);
-        deferred.error = Some(error.chars().take(4_000).collect());
+        deferred.error = Some(error_text::bounded(error.to_owned()));
     }
 
     fn wake_retries(&self) {
