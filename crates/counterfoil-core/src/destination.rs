@@ -82,6 +82,7 @@ impl Outcome {
     pub fn bounded(mut self) -> Self {
         if let Outcome::Retry { error, .. }
         | Outcome::Unavailable { error }
+        | Outcome::Postponed { error, .. }
         | Outcome::DestinationRefused { error, .. }
         | Outcome::Refused { error, .. } = &mut self
         {

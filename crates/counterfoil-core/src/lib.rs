@@ -16,6 +16,7 @@
 //! | [`store`] | the seam between engine and database |
 //! | [`desk`] | the seam between operators and database |
 //! | [`balance`] | who should own which shard |
+//! | [`fit`] | how much a read brings into memory |
 //! | [`mark`] | how far a reader may skip ahead without losing or reordering anything |
 //! | [`schema`] | migrations, and which program may read which schema |
 //! | [`guard`] | request idempotency: keys, records, rules |
@@ -35,6 +36,7 @@ pub mod destination;
 pub mod envelope;
 pub mod error_text;
 pub mod explain;
+pub mod fit;
 pub mod guard;
 pub mod hex;
 pub mod host;

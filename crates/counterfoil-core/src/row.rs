@@ -134,6 +134,12 @@ pub struct Delivery {
 pub struct LaneKey(u64);
 
 impl Delivery {
+    /// About how much memory it takes, in bytes.
+    pub fn weight(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(k, v)| k.len() + v.len()).sum();
+        crate::fit::ROW + self.payload.len() + headers
+    }
+
     /// The lane of this delivery. Without an aggregate every message has a lane of its own.
     pub fn lane(&self) -> LaneKey {
         match &self.aggregate {

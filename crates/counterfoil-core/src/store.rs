@@ -159,6 +159,8 @@ pub struct Want<'a> {
     pub after: i64,
     /// At most this many rows.
     pub limit: usize,
+    /// At most this many bytes, by [`RawRow::weight`]; but one row, however large.
+    pub bytes: usize,
 }
 
 /// The answer to a read.
@@ -179,6 +181,15 @@ pub struct Waiting {
     pub rows: Vec<Vec<RawRow>>,
     /// Queues that an operator, or the relay itself, has paused.
     pub paused: Vec<String>,
+}
+
+/// The answer to [`Store::read_lanes`].
+#[derive(Debug, Default)]
+pub struct Held {
+    /// By number.
+    pub rows: Vec<RawRow>,
+    /// There are more than were allowed to come: lanes may have fewer rows here, or none.
+    pub cut: bool,
 }
 
 /// Under which ownership a change is made.
@@ -600,7 +611,8 @@ pub trait Store: Send + Sync + 'static {
     /// Reads rows that nobody has put aside, in ascending order of number, from one snapshot for
     /// all wants. Rows of paused queues are left out; so are the rows numbered in `skip`.
     ///
-    /// A row is returned whatever stands in it. `early` and `behind` are told for each.
+    /// A row is returned whatever stands in it. `early` and `behind` are told for each. Where a want's
+    /// limit or bytes end the answer before its rows end, the reach is [`Reach::Limit`].
     async fn read(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read>;
 
     /// Reads retries and scheduled rows whose time has come, earliest first, and tells which
@@ -608,13 +620,15 @@ pub trait Store: Send + Sync + 'static {
     async fn read_waiting(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Waiting>;
 
     /// Reads held rows of these aggregates, at most `per_lane` of each, in the order of the
-    /// aggregate, leaving out lanes that a retry or a parked message still blocks.
+    /// aggregate, leaving out lanes that a retry or a parked message still blocks. Of all of them the
+    /// lowest come that are at most `bytes` together; but one, however large.
     async fn read_lanes(
         &self,
         queue: &str,
         lanes: &[Aggregate],
         per_lane: usize,
-    ) -> Result<Vec<RawRow>>;
+        bytes: usize,
+    ) -> Result<Held>;
 
     /// Finds aggregates with held rows that nothing holds back any more.
     async fn runnable_lanes(

@@ -19,10 +19,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
-use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{
-    Enqueued, Fence, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled, Settlement,
-    ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
+    Settlement, ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting, Wake, Want,
 };
 use tokio::sync::watch;
 
@@ -156,8 +155,9 @@ impl Store for Bounded {
         queue: &str,
         lanes: &[Aggregate],
         per_lane: usize,
-    ) -> Result<Vec<RawRow>> {
-        self.work(self.inner.read_lanes(queue, lanes, per_lane))
+        bytes: usize,
+    ) -> Result<Held> {
+        self.work(self.inner.read_lanes(queue, lanes, per_lane, bytes))
             .await
     }
 

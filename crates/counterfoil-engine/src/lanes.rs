@@ -93,6 +93,8 @@ pub(crate) struct Lanes {
     /// Every row that is in memory or not settled durably.
     known: HashSet<i64>,
     in_flight: usize,
+    /// What the rows in memory weigh, handed out or not.
+    bytes: usize,
     /// For each shard: rows handed out or waiting to be settled.
     busy: [u32; 64],
     settlement: Settlement,
@@ -184,6 +186,7 @@ impl Lanes {
             ready: VecDeque::new(),
             known: HashSet::new(),
             in_flight: 0,
+            bytes: 0,
             busy: [0; 64],
             settlement: Settlement::default(),
             touched: Vec::new(),
@@ -195,6 +198,11 @@ impl Lanes {
     /// Rows in memory or not settled yet.
     pub(crate) fn len(&self) -> usize {
         self.known.len()
+    }
+
+    /// What the rows in memory weigh.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -256,6 +264,7 @@ impl Lanes {
             lane.held_in_store = true;
             self.put_aside(key, row.seq, row.shard);
         } else {
+            self.bytes += row.weight();
             insert_in_order(&mut lane.rows, row, source == Source::Retry);
             self.make_ready(key);
         }
@@ -330,6 +339,7 @@ impl Lanes {
     fn landed(&mut self, row: &Delivery) -> LaneKey {
         let key = row.lane();
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(row.weight());
         if let Some(lane) = self.lanes.get_mut(&key) {
             lane.in_flight = false;
         }
@@ -419,6 +429,7 @@ impl Lanes {
         let key = self.landed(&row);
         self.count(row.shard, -1);
         if let Some(lane) = self.lanes.get_mut(&key) {
+            self.bytes += row.weight();
             lane.rows.push_front(row);
         }
         self.make_ready(key);
@@ -442,6 +453,8 @@ impl Lanes {
         }
         lane.blocked = true;
         lane.change(seq);
+        let freed: usize = lane.rows.iter().map(Delivery::weight).sum();
+        self.bytes = self.bytes.saturating_sub(freed);
         let rest: Vec<(i64, u16)> = lane.rows.drain(..).map(|r| (r.seq, r.shard)).collect();
         lane.held_in_store |= !rest.is_empty();
         self.touched.push((key, seq));
@@ -540,12 +553,13 @@ impl Lanes {
         due
     }
 
-    /// Held rows of these aggregates have arrived, or could not be read (`rows` absent). Everything
-    /// new up to number `covered` has arrived before.
+    /// Held rows of these aggregates have arrived, or could not be read (`rows` absent), or not all of
+    /// them (`cut`). Everything new up to number `covered` has arrived before.
     pub(crate) fn refilled(
         &mut self,
         asked: &[Aggregate],
         rows: Option<Vec<Delivery>>,
+        cut: bool,
         read: ReadNo,
         covered: i64,
     ) {
@@ -562,17 +576,18 @@ impl Lanes {
             lane.refilling = false;
             let bound = lane.bound.take();
             let mut rows = arrived.remove(&key).unwrap_or_default();
-            let more = rows.len() >= self.per_lane;
+            let more = cut || rows.len() >= self.per_lane;
             let found = rows.len();
             rows.retain(|row| row.seq <= covered && bound.is_none_or(|bound| row.seq < bound));
             let ahead = rows.len() < found;
             lane.held_in_store = failed || more || ahead || bound.is_some();
-            let again = rows.is_empty() && bound.is_some() && !failed;
+            let again = rows.is_empty() && (bound.is_some() || cut) && !failed;
             for row in rows {
                 self.arrive(row, Source::Refill, read);
             }
             if again && self.lanes.get(&key).is_some_and(Lane::waits) {
-                // Rows were put aside meanwhile: look again when that is durable.
+                // Rows were put aside meanwhile, or there was no room for them: look again when that
+                // is durable.
                 self.refill_later(key);
             }
         }
@@ -586,12 +601,13 @@ impl Lanes {
 
     /// The shards are not ours any more, or soon not: forget what is not handed out.
     pub(crate) fn drop_shards(&mut self, gone: ShardSet) {
-        let known = &mut self.known;
+        let (known, bytes) = (&mut self.known, &mut self.bytes);
         for lane in self.lanes.values_mut() {
             lane.rows.retain(|row| {
                 let stays = !gone.contains(row.shard);
                 if !stays {
                     known.remove(&row.seq);
+                    *bytes = bytes.saturating_sub(row.weight());
                 }
                 stays
             });

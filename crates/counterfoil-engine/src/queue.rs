@@ -8,12 +8,13 @@ use counterfoil_core::mark::LowMark;
 use counterfoil_core::message::{Aggregate, Message, header};
 use counterfoil_core::policy::Class;
 use counterfoil_core::policy::class::Failure;
-use counterfoil_core::row::LaneKey;
+use counterfoil_core::row::{LaneKey, RawRow};
 use counterfoil_core::store::{Fence, Park, RelayId, ShardSet, Taken};
 use counterfoil_core::{Capabilities, Code, Delivery, Outcome};
 
 use crate::lanes::Lanes;
 use crate::pipeline::Dependency;
+use crate::relay::memory::Load;
 use crate::settings::{OnPark, QueueSpec, Settings};
 use crate::tasks;
 use crate::unsettled::Unsettled;
@@ -50,6 +51,7 @@ pub(crate) struct Queue {
     /// The breaker and the budget of the destination.
     pub(crate) dependency: Arc<Dependency>,
     pub(crate) lanes: Lanes,
+    pub(crate) load: Load,
     pub(crate) shards: BTreeMap<u16, OwnedShard>,
     given: BTreeMap<u16, GivenShard>,
     pub(crate) mark: LowMark,
@@ -103,6 +105,7 @@ impl Queue {
             caps,
             dependency,
             lanes: Lanes::new(settings.lane),
+            load: Load::default(),
             shards: BTreeMap::new(),
             given: BTreeMap::new(),
             mark: LowMark::default(),
@@ -276,6 +279,20 @@ impl Queue {
         }
         let share = settings.lane.saturating_mul(4).max(256);
         (settings.batch * 2 + share).saturating_sub(self.lanes.len())
+    }
+
+    /// How many bytes of what others wait for may be read: their share is beyond what is new.
+    pub(crate) fn reserve_bytes(&self, settings: &Settings, shared: usize) -> Option<usize> {
+        let budget = settings
+            .queue_memory
+            .saturating_add(settings.queue_memory / 4);
+        self.load.offer(self.lanes.bytes(), budget, shared)
+    }
+
+    /// Rows have come: how heavy are they?
+    pub(crate) fn weigh(&mut self, rows: &[RawRow]) {
+        let bytes = rows.iter().map(RawRow::weight).sum();
+        self.load.weigh(rows.len(), bytes);
     }
 
     /// Whether the breaker would admit a call now.

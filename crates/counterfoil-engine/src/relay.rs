@@ -5,10 +5,11 @@
 //! it and come back as [`Done`]. So there is no lock, and every decision is made in one place.
 //!
 //! # What bounds it
-//! For each queue: rows in memory (twice the batch), calls at a time (the destination's), one
+//! For each queue: rows in memory (twice the batch) and their bytes, calls at a time (the destination's), one
 //! settlement at a time. For the relay: one read at a time. A slow destination fills its own
 //! memory and is then not read any more.
 
+pub(crate) mod memory;
 pub(crate) mod ownership;
 mod publishing;
 mod turn;
@@ -21,9 +22,8 @@ use std::time::{Duration, Instant};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::policy::breaker::Ticket;
 use counterfoil_core::route::Routes;
-use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{
-    Read, RelayId, Result, Settled, ShardRef, Store, Survey, Taken, Waiting,
+    Held, Read, RelayId, Result, Settled, ShardRef, Store, Survey, Taken, Waiting,
 };
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -62,14 +62,15 @@ enum Done {
     },
     Waiting {
         no: ReadNo,
-        asked: Vec<usize>,
+        asked: Vec<(usize, usize)>,
         result: Result<Waiting>,
     },
     Lanes {
         no: ReadNo,
         queue: usize,
         asked: Vec<Aggregate>,
-        result: Result<Vec<RawRow>>,
+        room: Room,
+        result: Result<Held>,
     },
     Runnable {
         queue: usize,
@@ -106,12 +107,20 @@ enum Done {
     Told(&'static str, Result<()>),
 }
 
-/// One queue of a read: which, of which generation, from where, how many.
+/// One queue of a read: which, of which generation, from where, how many and how much.
 struct Asked {
     queue: usize,
     generation: u64,
     from: i64,
     limit: usize,
+    bytes: usize,
+}
+
+/// What a read of lanes may bring.
+#[derive(Clone, Copy)]
+struct Room {
+    per_lane: usize,
+    bytes: usize,
 }
 
 /// The lease as the heartbeat sees it.
@@ -276,8 +285,9 @@ impl Relay {
                 no,
                 queue,
                 asked,
+                room,
                 result,
-            } => self.lanes_done(no, queue, &asked, result),
+            } => self.lanes_done(no, queue, &asked, room, result),
             Done::Runnable { queue, result } => self.runnable_done(queue, result),
             Done::Published {
                 queue,

@@ -16,6 +16,8 @@ use crate::pipeline::{Limits, LimitsError, reserved};
 /// | `lease` | 15 s | a relay that is silent for so long loses its shards |
 /// | `poll` | 200 ms | how often to look without being woken; two and a half times as long when idle |
 /// | `batch` | 2,000 | rows in one read, for each queue |
+/// | `queue_memory` | 16 MiB | messages in memory, for each queue |
+/// | `memory` | 64 MiB | messages in memory, for all queues |
 /// | `lane` | 100 | rows of one aggregate in memory |
 /// | `rescan` | 5 s | how often to look below the low mark |
 /// | `handover` | 30 s | how long a shard that is given away waits for its handlers |
@@ -29,6 +31,11 @@ pub struct Settings {
     pub poll: Duration,
     /// Rows in one read, for each queue. Twice as many are kept in memory.
     pub batch: usize,
+    /// Bytes of messages in memory, for each queue; one message is taken however large it is.
+    pub queue_memory: usize,
+    /// Bytes of messages in memory, for all queues together. A queue that has nothing in memory reads
+    /// a little all the same.
+    pub memory: usize,
     /// Rows of one aggregate in memory.
     pub lane: usize,
     /// How often to look below the low mark.
@@ -55,6 +62,8 @@ impl Default for Settings {
             lease: Duration::from_secs(15),
             poll: Duration::from_millis(200),
             batch: 2_000,
+            queue_memory: 16 << 20,
+            memory: 64 << 20,
             lane: 100,
             rescan: Duration::from_secs(5),
             handover: Duration::from_secs(30),
@@ -201,6 +210,8 @@ impl Settings {
             ("rescan", self.rescan.is_zero()),
             ("sweep", self.sweep.is_zero()),
             ("batch", self.batch == 0),
+            ("queue memory", self.queue_memory == 0),
+            ("memory", self.memory == 0),
             ("lane", self.lane == 0),
             ("retention batch", self.retention.batch == 0),
         ] {

@@ -18,6 +18,8 @@ pub const QUEUE: &str = "billing";
 pub const OTHER: &str = "search";
 /// Longer than any case takes.
 pub const LEASE: Duration = Duration::from_secs(600);
+/// More bytes than most cases write.
+pub const PLENTY: usize = 64 << 20;
 /// Longer than any case takes, and shorter than a day.
 pub const LATER: Duration = Duration::from_secs(3_600);
 

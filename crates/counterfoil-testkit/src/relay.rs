@@ -10,7 +10,7 @@ use counterfoil_core::store::{
     Fence, RelayId, Settled, Settlement, ShardRef, ShardSet, Store, Taken, Want,
 };
 
-use crate::fixture::{LATER, LEASE, pairs, park, retry};
+use crate::fixture::{LATER, LEASE, PLENTY, pairs, park, retry};
 
 /// A relay as the engine would be one, without any loop.
 pub struct Relay {
@@ -87,6 +87,7 @@ impl Relay {
             shards: self.shards(queue),
             after: 0,
             limit: 1_000,
+            bytes: PLENTY,
         }
     }
 
@@ -122,9 +123,10 @@ impl Relay {
     /// The held rows of one lane, unless something blocks it.
     pub async fn lane(&self, queue: &str, lane: &Aggregate) -> Vec<RawRow> {
         self.store
-            .read_lanes(queue, std::slice::from_ref(lane), 1_000)
+            .read_lanes(queue, std::slice::from_ref(lane), 1_000, PLENTY)
             .await
             .unwrap()
+            .rows
     }
 
     /// Everything that can be delivered now, by whichever way it comes.
@@ -132,7 +134,8 @@ impl Relay {
         let mut rows = self.read(queue).await;
         rows.extend(self.waiting(queue).await);
         let lanes = self.runnable(queue).await;
-        rows.extend(self.store.read_lanes(queue, &lanes, 1_000).await.unwrap());
+        let held = self.store.read_lanes(queue, &lanes, 1_000, PLENTY).await;
+        rows.extend(held.unwrap().rows);
         rows.sort_by_key(|r| r.seq);
         rows
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::store::{ShardSet, Store, Want};
-use counterfoil_testkit::fixture::{LEASE, QUEUE, Relay, ids, message};
+use counterfoil_testkit::fixture::{LEASE, PLENTY, QUEUE, Relay, ids, message};
 use counterfoil_testkit::memory::{Clock, MemoryStore};
 
 fn want(store: &MemoryStore) -> Want<'static> {
@@ -14,6 +14,7 @@ fn want(store: &MemoryStore) -> Want<'static> {
         shards,
         after: 0,
         limit: 10,
+        bytes: PLENTY,
     }
 }
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use counterfoil_core::mark::Horizon;
 use counterfoil_core::message::Aggregate;
-use counterfoil_core::row::RawRow;
 use counterfoil_core::schema;
 use counterfoil_core::store::{
-    Enqueued, Fence, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled, Settlement,
-    ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
+    Settlement, ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 
 use crate::rows::Sorted;
@@ -85,8 +84,9 @@ impl Store for MysqlStore {
         queue: &str,
         lanes: &[Aggregate],
         per_lane: usize,
-    ) -> Result<Vec<RawRow>> {
-        self.read_held(queue, lanes, per_lane).await
+        bytes: usize,
+    ) -> Result<Held> {
+        self.read_held(queue, lanes, per_lane, bytes).await
     }
 
     async fn runnable_lanes(

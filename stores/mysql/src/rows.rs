@@ -8,10 +8,12 @@
 use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
+use counterfoil_core::fit::{self, Content, Fit};
 use counterfoil_core::mark::Reach;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::{RawRow, RowState};
-use counterfoil_core::store::{Result, ShardSet, Want};
+use counterfoil_core::store::{Held, Result, ShardSet, Want};
+use futures_util::TryStreamExt;
 use sqlx::mysql::{MySqlArguments, MySqlRow};
 use sqlx::{AssertSqlSafe, MySql, Row};
 
@@ -95,7 +97,8 @@ impl MysqlStore {
         queue: &str,
         lanes: &[Aggregate],
         per_lane: usize,
-    ) -> Result<Vec<RawRow>> {
+        bytes: usize,
+    ) -> Result<Held> {
         let mut found = Vec::new();
         for some in lanes.chunks(LANES) {
             let sql = union_all(include_str!("../sql/numbers_lane.sql"), some.len());
@@ -114,12 +117,12 @@ impl MysqlStore {
         }
         found.sort_unstable_by_key(|f| f.seq);
         found.dedup_by_key(|f| f.seq);
-        Ok(self
-            .rows(&found, HELD)
-            .await?
-            .into_iter()
-            .map(|(_, row)| row)
-            .collect())
+        let share = fit::share(bytes, per_lane.saturating_mul(lanes.len()));
+        let rows = self.rows(&found, HELD, |_| share).await?;
+        let fit = fit::fit(rows.into_iter().map(|(_, row)| row), bytes);
+        let cut = fit.cut;
+        let rows = self.fill(fit).await?;
+        Ok(Held { rows, cut })
     }
 
     pub(crate) async fn find_runnable(
@@ -169,15 +172,37 @@ impl MysqlStore {
                 Reach::of(found.count(), want.limit)
             })
             .collect();
-        for (want, row) in self.rows(&found, states).await? {
-            if let Some(list) = usize::try_from(want)
-                .ok()
-                .and_then(|n| sorted.rows.get_mut(n))
-            {
+        let asked = |place: i64| usize::try_from(place).ok().and_then(|n| wants.get(n));
+        let share = |place| asked(place).map_or(0, |want| fit::share(want.bytes, want.limit));
+        let mut rows: Vec<Vec<fit::Found>> = wants.iter().map(|_| Vec::new()).collect();
+        for (want, row) in self.rows(&found, states, share).await? {
+            if let Some(list) = usize::try_from(want).ok().and_then(|n| rows.get_mut(n)) {
                 list.push(row);
             }
         }
+        for (n, (want, rows)) in wants.iter().zip(rows).enumerate() {
+            let fit = fit::fit(rows, want.bytes);
+            if fit.cut {
+                sorted.reach[n] = Reach::Limit;
+            }
+            sorted.rows[n] = self.fill(fit).await?;
+        }
         Ok(sorted)
+    }
+
+    /// Reads the contents that were left out.
+    async fn fill(&self, fit: Fit) -> Result<Vec<RawRow>> {
+        if fit.left_out.is_empty() {
+            return Ok(fit.rows);
+        }
+        let mut rows = sqlx::query(include_str!("../sql/contents.sql"))
+            .bind(json(&fit.left_out)?)
+            .fetch(self.pool());
+        let mut contents = Vec::with_capacity(fit.left_out.len());
+        while let Some(row) = rows.try_next().await.map_err(classify)? {
+            contents.push(content(&row).map_err(classify)?);
+        }
+        Ok(fit.fill(contents))
     }
 
     async fn numbers(&self, query: Query<'_>) -> Result<Numbers> {
@@ -198,22 +223,27 @@ impl MysqlStore {
     }
 
     /// The rows under these numbers, in their order, as far as they still stand where they did.
-    async fn rows(&self, found: &[Found], states: i64) -> Result<Vec<(i64, RawRow)>> {
+    async fn rows(
+        &self,
+        found: &[Found],
+        states: i64,
+        share: impl Fn(i64) -> i64,
+    ) -> Result<Vec<(i64, fit::Found)>> {
         if found.is_empty() {
             return Ok(Vec::new());
         }
-        let numbers: Vec<(i64, i64)> = found.iter().map(|f| (f.want, f.seq)).collect();
-        let rows = sqlx::query(include_str!("../sql/rows.sql"))
+        let numbers: Vec<(i64, i64, i64)> = found
+            .iter()
+            .map(|f| (f.want, f.seq, share(f.want)))
+            .collect();
+        let mut rows = sqlx::query(include_str!("../sql/rows.sql"))
             .bind(json(&numbers)?)
             .bind(states)
-            .fetch_all(self.pool())
-            .await
-            .map_err(classify)?;
-        let mut decoded: Vec<(u64, i64, RawRow)> = rows
-            .iter()
-            .map(decode)
-            .collect::<sqlx::Result<_>>()
-            .map_err(classify)?;
+            .fetch(self.pool());
+        let mut decoded: Vec<(u64, i64, fit::Found)> = Vec::with_capacity(found.len());
+        while let Some(row) = rows.try_next().await.map_err(classify)? {
+            decoded.push(decode(&row).map_err(classify)?);
+        }
         decoded.sort_by_key(|d| d.0);
         Ok(decoded
             .into_iter()
@@ -249,13 +279,14 @@ fn union_all(branch: &str, times: usize) -> String {
     vec![format!("({branch})"); times].join(" UNION ALL ")
 }
 
-fn decode(row: &MySqlRow) -> sqlx::Result<(u64, i64, RawRow)> {
+fn decode(row: &MySqlRow) -> sqlx::Result<(u64, i64, fit::Found)> {
     let shard: i16 = row.try_get(3)?;
     let state: Option<&str> = row.try_get(12)?;
     let attempts: i64 = row.try_get(13)?;
     let crashes: i32 = row.try_get(14)?;
     let flag = |n: usize| row.try_get::<i64, _>(n).map(|v| v != 0);
     let created_at: Option<i64> = row.try_get(17)?;
+    let left_out: Option<i64> = row.try_get(18)?;
     let raw = RawRow {
         seq: row.try_get(2)?,
         shard: shard.cast_unsigned(),
@@ -276,7 +307,21 @@ fn decode(row: &MySqlRow) -> sqlx::Result<(u64, i64, RawRow)> {
         created_at: created_at.map_or(DateTime::UNIX_EPOCH, instant),
         unreadable: None,
     };
-    Ok((ordinal(row)?, row.try_get(1)?, raw))
+    let found = fit::Found {
+        row: raw,
+        left_out: left_out.map(|bytes| usize::try_from(bytes).unwrap_or(0)),
+    };
+    Ok((ordinal(row)?, row.try_get(1)?, found))
+}
+
+fn content(row: &MySqlRow) -> sqlx::Result<(i64, Content)> {
+    let content = Content {
+        payload: row.try_get(1)?,
+        payload_bin: row.try_get(2)?,
+        headers: row.try_get(3)?,
+        unreadable: None,
+    };
+    Ok((row.try_get(0)?, content))
 }
 
 /// `FOR ORDINALITY` is signed on MariaDB and unsigned on MySQL.

@@ -1,4 +1,4 @@
--- $1 queues, $2 shard bits, $3 after, $4 limits, $5 numbers to leave out.
+-- $1 queues, $2 shard bits, $3 after, $4 limits, $5 numbers to leave out, $6 up to which size content comes along.
 -- Rows come by want and number; a want whose queue is paused has one row without a number.
 -- The horizon is one for the statement, because its snapshot is one.
 -- Whether any lane of a queue is taken is asked with LIMIT 1 and by queue: a plan that was made while the table was empty
@@ -11,8 +11,8 @@ WITH w AS MATERIALIZED (
          WHERE left(coalesce(l.queue, ''), 255) = u.queue AND l.state IN ('retrying', 'held') LIMIT 1) AS waiting,
         (SELECT true FROM counterfoil_parked p
          WHERE left(p.queue, 255) = u.queue AND p.hold AND p.state IN ('pending', 'redriven') LIMIT 1) AS blocked
-    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])
-        WITH ORDINALITY AS u (queue, shards, after, max_rows, n)
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $6::bigint[])
+        WITH ORDINALITY AS u (queue, shards, after, max_rows, share, n)
 )
 SELECT
     -- The number of the want, the shard, 2 for early, 1 for behind: a column costs more to hand over than to compute.
@@ -39,16 +39,19 @@ SELECT
     o.aggregate_id,
     o.version,
     o.event_type,
-    o.payload,
-    o.payload_bin,
-    o.headers,
+    CASE WHEN o.bytes <= w.share THEN o.payload END,
+    CASE WHEN o.bytes <= w.share THEN o.payload_bin END,
+    CASE WHEN o.bytes <= w.share THEN o.headers END,
     o.state,
     o.attempts,
     o.crashes,
-    o.created_at
+    o.created_at,
+    CASE WHEN o.bytes > w.share THEN o.bytes END AS left_out
 FROM w
 LEFT JOIN LATERAL (
-    SELECT *
+    -- Nothing is decompressed for this: the length of a long value stands beside it.
+    SELECT o.*, coalesce(octet_length(o.payload), 0)::bigint + coalesce(octet_length(o.payload_bin), 0)
+        + coalesce(octet_length(o.headers), 0) AS bytes
     FROM counterfoil_outbox o
     WHERE left(coalesce(o.queue, ''), 255) = w.queue
       AND (o.state IS NULL OR o.state NOT IN ('scheduled', 'retrying', 'held')

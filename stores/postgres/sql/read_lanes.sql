@@ -1,4 +1,4 @@
--- $1 queue, $2 aggregate types, $3 aggregate ids, $4 rows of each lane.
+-- $1 queue, $2 aggregate types, $3 aggregate ids, $4 rows of each lane, $5 up to which size content comes along.
 SELECT
     256 + o.shard * 4 AS place,
     0::bigint AS horizon,
@@ -8,16 +8,19 @@ SELECT
     o.aggregate_id,
     o.version,
     o.event_type,
-    o.payload,
-    o.payload_bin,
-    o.headers,
+    CASE WHEN o.bytes <= $5 THEN o.payload END,
+    CASE WHEN o.bytes <= $5 THEN o.payload_bin END,
+    CASE WHEN o.bytes <= $5 THEN o.headers END,
     o.state,
     o.attempts,
     o.crashes,
-    o.created_at
+    o.created_at,
+    CASE WHEN o.bytes > $5 THEN o.bytes END AS left_out
 FROM unnest($2::text[], $3::text[]) AS w (kind, id)
 CROSS JOIN LATERAL (
-    SELECT *
+    -- Nothing is decompressed for this: the length of a long value stands beside it.
+    SELECT o.*, coalesce(octet_length(o.payload), 0)::bigint + coalesce(octet_length(o.payload_bin), 0)
+        + coalesce(octet_length(o.headers), 0) AS bytes
     FROM counterfoil_outbox o
     WHERE left(coalesce(o.queue, ''), 255) = $1
       AND md5(octet_length(coalesce(o.aggregate_type, ''))::text || ':' || coalesce(o.aggregate_type, '') || o.aggregate_id) = md5(octet_length(w.kind)::text || ':' || w.kind || w.id)

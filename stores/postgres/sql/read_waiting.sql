@@ -1,8 +1,8 @@
--- $1 queues, $2 shard bits, $3 limits, $4 numbers to leave out.
+-- $1 queues, $2 shard bits, $3 limits, $4 numbers to leave out, $5 up to which size content comes along.
 -- Retries are the head of their lane; a scheduled row that comes due may find its lane taken.
 WITH w AS MATERIALIZED (
     SELECT *
-    FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS u (queue, shards, max_rows, n)
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $5::bigint[]) WITH ORDINALITY AS u (queue, shards, max_rows, share, n)
     WHERE NOT EXISTS (
         SELECT FROM counterfoil_queues q WHERE q.queue = u.queue AND q.paused_at IS NOT NULL)
 )
@@ -29,16 +29,19 @@ SELECT
     o.aggregate_id,
     o.version,
     o.event_type,
-    o.payload,
-    o.payload_bin,
-    o.headers,
+    CASE WHEN o.bytes <= w.share THEN o.payload END,
+    CASE WHEN o.bytes <= w.share THEN o.payload_bin END,
+    CASE WHEN o.bytes <= w.share THEN o.headers END,
     o.state,
     o.attempts,
     o.crashes,
-    o.created_at
+    o.created_at,
+    CASE WHEN o.bytes > w.share THEN o.bytes END AS left_out
 FROM w
 CROSS JOIN LATERAL (
-    SELECT *
+    -- Nothing is decompressed for this: the length of a long value stands beside it.
+    SELECT o.*, coalesce(octet_length(o.payload), 0)::bigint + coalesce(octet_length(o.payload_bin), 0)
+        + coalesce(octet_length(o.headers), 0) AS bytes
     FROM counterfoil_outbox o
     WHERE left(coalesce(o.queue, ''), 255) = w.queue
       AND o.state IN ('scheduled', 'retrying')

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use counterfoil_core::fit::{self, Found};
 use counterfoil_core::message::Aggregate;
-use counterfoil_core::row::RawRow;
 use counterfoil_core::schema;
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{
-    Enqueued, Fence, Kept, Keyed, Owned, Park, Read, RelayId, Remember, Result, Retention, Retry,
-    Settled, Settlement, ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, Owned, Park, Read, RelayId, Remember, Result, Retention,
+    Retry, Settled, Settlement, ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting,
+    Wake, Want,
 };
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{ConnectOptions, Connection, Postgres, Row, Transaction};
 
-use crate::rows::Sorted;
 use crate::{MIGRATIONS, PostgresStore, SHARDS, classify, enqueue, rows, wake};
 
 /// How long to wait for connections in use when the store is closed.
@@ -212,40 +212,45 @@ impl Store for PostgresStore {
             .bind(wants.iter().map(|w| w.shards.bits()).collect::<Vec<_>>())
             .bind(wants.iter().map(|w| w.after).collect::<Vec<_>>())
             .bind(limits(wants))
-            .bind(skip);
-        let Sorted {
-            rows,
-            reach,
-            horizon,
-        } = self
-            .reader()
+            .bind(skip)
+            .bind(shares(wants));
+        self.reader()
             .with(self.pool(), async |connection| {
-                let found = query.fetch(connection);
-                rows::by_want(found, wants).await.map_err(classify)
+                let found = query.fetch(&mut *connection);
+                let sorted = rows::by_want(found, wants).await.map_err(classify)?;
+                let horizon = sorted.horizon;
+                let (rows, reach) = rows::bring(connection, sorted, wants)
+                    .await
+                    .map_err(classify)?;
+                Ok(Read {
+                    rows,
+                    reach,
+                    horizon,
+                })
             })
-            .await?;
-        Ok(Read {
-            rows,
-            reach,
-            horizon,
-        })
+            .await
     }
 
     async fn read_waiting(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Waiting> {
+        let mut connection = self.pool().acquire().await.map_err(classify)?;
         let found = sqlx::query(include_str!("../sql/read_waiting.sql"))
             .bind(wants.iter().map(|w| w.queue).collect::<Vec<_>>())
             .bind(wants.iter().map(|w| w.shards.bits()).collect::<Vec<_>>())
             .bind(limits(wants))
             .bind(skip)
-            .fetch(self.pool());
+            .bind(shares(wants))
+            .fetch(&mut *connection);
         let due = rows::by_want(found, wants).await.map_err(classify)?;
+        let (rows, _) = rows::bring(&mut connection, due, wants)
+            .await
+            .map_err(classify)?;
         let paused: Vec<(String,)> =
             sqlx::query_as("SELECT queue FROM counterfoil_queues WHERE paused_at IS NOT NULL")
-                .fetch_all(self.pool())
+                .fetch_all(&mut *connection)
                 .await
                 .map_err(classify)?;
         Ok(Waiting {
-            rows: due.rows,
+            rows,
             paused: paused.into_iter().map(|p| p.0).collect(),
         })
     }
@@ -255,20 +260,28 @@ impl Store for PostgresStore {
         queue: &str,
         lanes: &[Aggregate],
         per_lane: usize,
-    ) -> Result<Vec<RawRow>> {
+        bytes: usize,
+    ) -> Result<Held> {
+        let limit = per_lane.saturating_mul(lanes.len());
+        let mut connection = self.pool().acquire().await.map_err(classify)?;
         let found: Vec<PgRow> = sqlx::query(include_str!("../sql/read_lanes.sql"))
             .bind(queue)
             .bind(lanes.iter().map(|a| a.kind.as_str()).collect::<Vec<_>>())
             .bind(lanes.iter().map(|a| a.id.as_str()).collect::<Vec<_>>())
             .bind(as_i64(per_lane))
-            .fetch_all(self.pool())
+            .bind(fit::share(bytes, limit))
+            .fetch_all(&mut *connection)
             .await
             .map_err(classify)?;
-        found
+        let found: Vec<Found> = found
             .iter()
             .filter_map(|row| rows::decode(row).map(|r| r.row).transpose())
             .collect::<sqlx::Result<_>>()
-            .map_err(classify)
+            .map_err(classify)?;
+        let fit = fit::fit(found, bytes);
+        let cut = fit.cut;
+        let rows = rows::fill(&mut connection, fit).await.map_err(classify)?;
+        Ok(Held { rows, cut })
     }
 
     async fn runnable_lanes(
@@ -614,6 +627,11 @@ fn pairs(shards: &[ShardRef]) -> (Vec<String>, Vec<i16>) {
 
 fn limits(wants: &[Want<'_>]) -> Vec<i64> {
     wants.iter().map(|w| as_i64(w.limit)).collect()
+}
+
+fn shares(wants: &[Want<'_>]) -> Vec<i64> {
+    let share = |w: &Want<'_>| fit::share(w.bytes, w.limit);
+    wants.iter().map(share).collect()
 }
 
 fn as_i64(n: usize) -> i64 {

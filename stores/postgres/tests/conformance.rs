@@ -296,7 +296,7 @@ fn a_read_goes_by_an_index_even_when_it_was_planned_on_new_tables() {
             .execute(&mut *connection)
             .await
             .unwrap();
-        let explain = "EXPLAIN EXECUTE reading ('{q}', '{-1}', '{0}', '{500}', '{}')";
+        let explain = "EXPLAIN EXECUTE reading ('{q}', '{-1}', '{0}', '{500}', '{}', '{8000}')";
         let plan: Vec<String> = sqlx::raw_sql(explain)
             .fetch_all(&mut *connection)
             .await

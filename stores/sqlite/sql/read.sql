@@ -1,4 +1,5 @@
--- ?1 queue, ?2 after, ?3 limit, ?4 numbers to leave out, ?5 numbers to take only, or NULL (JSON arrays).
+-- ?1 queue, ?2 after, ?3 limit, ?4 numbers to leave out, ?5 numbers to take only, or NULL (JSON arrays),
+-- ?6 up to which size content comes along.
 SELECT
     o.seq,
     o.id,
@@ -6,9 +7,12 @@ SELECT
     o.aggregate_id,
     o.version,
     o.event_type,
-    o.payload,
-    o.payload_bin,
-    o.headers,
+    CASE WHEN coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0) <= ?6
+         THEN o.payload END,
+    CASE WHEN coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0) <= ?6
+         THEN o.payload_bin END,
+    CASE WHEN coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0) <= ?6
+         THEN o.headers END,
     o.state,
     o.attempts,
     o.crashes,
@@ -27,7 +31,8 @@ SELECT
             OR EXISTS (
                 SELECT 1 FROM counterfoil_blocks b
                 WHERE b.queue_name = ?1 AND b.lane_id = o.lane_id AND b.lane_kind = o.lane_kind)
-    END AS behind
+    END AS behind,
+    nullif(max(coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0), ?6), ?6) AS left_out
 FROM (
     SELECT seq FROM counterfoil_new
     WHERE queue_name = ?1

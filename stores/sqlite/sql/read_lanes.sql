@@ -1,4 +1,4 @@
--- ?1 queue, ?2 lanes (a JSON array of [type, id]), ?3 rows of each lane.
+-- ?1 queue, ?2 lanes (a JSON array of [type, id]), ?3 rows of each lane, ?4 up to which size content comes along.
 WITH lane (kind, id) AS (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2)
 )
@@ -9,15 +9,19 @@ SELECT
     o.aggregate_id,
     o.version,
     o.event_type,
-    o.payload,
-    o.payload_bin,
-    o.headers,
+    CASE WHEN coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0) <= ?4
+         THEN o.payload END,
+    CASE WHEN coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0) <= ?4
+         THEN o.payload_bin END,
+    CASE WHEN coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0) <= ?4
+         THEN o.headers END,
     o.state,
     o.attempts,
     o.crashes,
     coalesce(o.created_ms, o.created_at) AS created,
     0 AS early,
-    0 AS behind
+    0 AS behind,
+    nullif(max(coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0), ?4), ?4) AS left_out
 FROM lane
 -- The lane's numbers as a JSON array: only so can each lane have a limit of its own.
 CROSS JOIN json_each((

@@ -1,10 +1,11 @@
 -- As read.sql, with all rows in one value, because handing over a row costs the driver more than reading it: for each
 -- a line of JSON, then the payload and the headers, whose lengths in bytes stand last in the line.
--- A row with opaque or large content is a line with its number alone. A blob where a name belongs makes the statement
+-- A row with opaque content, or with more than ?5 bytes, is a line with its number alone. A blob where a name belongs makes the statement
 -- fail; read.sql takes whatever stands there.
 SELECT group_concat(
     CASE
-        WHEN o.payload_bin IS NULL AND coalesce(length(CAST(o.payload AS BLOB)), 0) <= 65536 THEN json_array(
+        WHEN o.payload_bin IS NULL
+            AND coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0) <= ?5 THEN json_array(
             o.seq, o.id, o.aggregate_type, o.aggregate_id, o.version, o.event_type, o.state, o.attempts, o.crashes,
             coalesce(o.created_ms, o.created_at),
             CASE

@@ -1,4 +1,4 @@
--- ?1 queue, ?2 limit, ?3 numbers to leave out (a JSON array).
+-- ?1 queue, ?2 limit, ?3 numbers to leave out (a JSON array), ?4 up to which size content comes along.
 -- Retries are the head of their lane; a scheduled row that comes due may find its lane taken.
 -- Numbers sort before texts: the odd times of foreign writers are looked at apart from the range of the due ones.
 WITH due (seq) AS (
@@ -32,9 +32,12 @@ SELECT
     o.aggregate_id,
     o.version,
     o.event_type,
-    o.payload,
-    o.payload_bin,
-    o.headers,
+    CASE WHEN coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0) <= ?4
+         THEN o.payload END,
+    CASE WHEN coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0) <= ?4
+         THEN o.payload_bin END,
+    CASE WHEN coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0) <= ?4
+         THEN o.headers END,
     o.state,
     o.attempts,
     o.crashes,
@@ -47,7 +50,8 @@ SELECT
         OR EXISTS (
             SELECT 1 FROM counterfoil_blocks b
             WHERE b.queue_name = ?1 AND b.lane_id = o.lane_id AND b.lane_kind = o.lane_kind)
-    ) AS behind
+    ) AS behind,
+    nullif(max(coalesce(length(CAST(o.payload AS BLOB)), 0) + coalesce(length(o.payload_bin), 0) + coalesce(length(CAST(o.headers AS BLOB)), 0), ?4), ?4) AS left_out
 FROM due
 CROSS JOIN counterfoil_pending o ON o.seq = due.seq
 WHERE NOT EXISTS (SELECT 1 FROM counterfoil_queues q WHERE q.queue = ?1 AND q.paused_at IS NOT NULL)

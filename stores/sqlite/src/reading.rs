@@ -11,10 +11,11 @@
 //! breaks this is a writer that chooses `seq` itself, which the contract leaves out; and a redrive,
 //! which puts a row back under its old number, but as a retry, which is not looked for by number.
 
+use counterfoil_core::fit::{self, Fit, Found};
 use counterfoil_core::mark::{Horizon, Reach};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
-use counterfoil_core::store::{Read, Result, ShardSet, Waiting, Want};
+use counterfoil_core::store::{Held, Read, Result, ShardSet, Waiting, Want};
 use serde_json::json;
 use sqlx::Row;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -23,27 +24,30 @@ use crate::packed::{Unpacked, unpack};
 use crate::settle::array;
 use crate::{SqliteStore, classify, rows};
 
+/// Larger content than this is not packed together with that of other rows.
+const PACKED: i64 = 65_536;
+
 impl SqliteStore {
     pub(crate) async fn read_queues(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
         let (skip, birth) = (array(skip.iter().copied()), self.birth().await?);
         // One transaction is one snapshot.
         let mut snapshot = self.reader().begin().await.map_err(classify)?;
-        let mut rows = Vec::with_capacity(wants.len());
-        for want in wants {
-            rows.push(read_new(&mut snapshot, want, &skip, birth).await?);
-        }
         let paused = paused_queues(&mut snapshot).await?;
+        let (mut rows, mut reach) = (Vec::new(), Vec::new());
+        for want in wants {
+            let found = read_new(&mut snapshot, want, &skip, birth).await?;
+            let fit = fit::fit(found, want.bytes);
+            reach.push(match Reach::of(fit.rows.len(), want.limit) {
+                _ if paused.iter().any(|queue| queue == want.queue) => Reach::Paused,
+                _ if fit.cut => Reach::Limit,
+                reach => reach,
+            });
+            rows.push(fill(&mut snapshot, fit).await?);
+        }
         snapshot.commit().await.map_err(classify)?;
-        let reach = wants.iter().zip(&rows).map(|(want, rows)| {
-            if paused.iter().any(|queue| queue == want.queue) {
-                Reach::Paused
-            } else {
-                Reach::of(rows.len(), want.limit)
-            }
-        });
         Ok(Read {
-            reach: reach.collect(),
             rows,
+            reach,
             horizon: Horizon::Ordered,
         })
     }
@@ -56,9 +60,11 @@ impl SqliteStore {
             let query = sqlx::query(include_str!("../sql/read_waiting.sql"))
                 .bind(want.queue)
                 .bind(limit(want))
-                .bind(&skip);
+                .bind(&skip)
+                .bind(fit::share(want.bytes, want.limit));
             let found = query.fetch_all(&mut *snapshot).await.map_err(classify)?;
-            waiting.rows.push(decode(&found, birth)?);
+            let fit = fit::fit(decode(&found, birth)?, want.bytes);
+            waiting.rows.push(fill(&mut snapshot, fit).await?);
         }
         waiting.paused = paused_queues(&mut snapshot).await?;
         snapshot.commit().await.map_err(classify)?;
@@ -70,8 +76,11 @@ impl SqliteStore {
         queue: &str,
         lanes: &[Aggregate],
         per_lane: usize,
-    ) -> Result<Vec<RawRow>> {
+        bytes: usize,
+    ) -> Result<Held> {
         let birth = self.birth().await?;
+        let share = fit::share(bytes, per_lane.saturating_mul(lanes.len()));
+        let mut snapshot = self.reader().begin().await.map_err(classify)?;
         let lanes = lanes
             .iter()
             .map(|a| json!([a.kind, a.id]))
@@ -80,12 +89,17 @@ impl SqliteStore {
             .bind(queue)
             .bind(lanes.to_string())
             .bind(as_i64(per_lane))
-            .fetch_all(self.reader())
+            .bind(share)
+            .fetch_all(&mut *snapshot)
             .await
             .map_err(classify)?;
-        let mut rows = decode(&found, birth)?;
-        rows.sort_unstable_by_key(|row| row.seq);
-        Ok(rows)
+        let mut found = decode(&found, birth)?;
+        found.sort_unstable_by_key(|found| found.row.seq);
+        let fit = fit::fit(found, bytes);
+        let cut = fit.cut;
+        let rows = fill(&mut snapshot, fit).await?;
+        snapshot.commit().await.map_err(classify)?;
+        Ok(Held { rows, cut })
     }
 
     pub(crate) async fn find_lanes(
@@ -130,18 +144,41 @@ async fn read_new(
     want: &Want<'_>,
     skip: &str,
     birth: i64,
-) -> Result<Vec<RawRow>> {
-    let mut rows = match read_packed(tx, want, skip).await? {
-        Some(Unpacked { rows, apart }) if apart.is_empty() => rows,
-        Some(Unpacked { mut rows, apart }) => {
-            let only = array(apart.into_iter());
-            rows.extend(read_one_by_one(tx, want, skip, Some(only), birth).await?);
-            rows
+) -> Result<Vec<Found>> {
+    let plain = |row| Found {
+        row,
+        left_out: None,
+    };
+    let mut found = match read_packed(tx, want, skip).await? {
+        Some(Unpacked { rows, apart }) => {
+            let mut found: Vec<Found> = rows.into_iter().map(plain).collect();
+            if !apart.is_empty() {
+                let only = array(apart.into_iter());
+                found.extend(read_one_by_one(tx, want, skip, Some(only), birth).await?);
+            }
+            found
         }
         None => read_one_by_one(tx, want, skip, None, birth).await?,
     };
-    rows.sort_unstable_by_key(|row| row.seq);
-    Ok(rows)
+    found.sort_unstable_by_key(|found| found.row.seq);
+    Ok(found)
+}
+
+/// Reads the contents that were left out.
+async fn fill(tx: &mut SqliteConnection, fit: Fit) -> Result<Vec<RawRow>> {
+    if fit.left_out.is_empty() {
+        return Ok(fit.rows);
+    }
+    let mut contents = Vec::with_capacity(fit.left_out.len());
+    for seq in &fit.left_out {
+        // One by one: the driver reads ahead.
+        let query =
+            sqlx::query(include_str!("../sql/contents.sql")).bind(array([*seq].into_iter()));
+        if let Some(row) = query.fetch_optional(&mut *tx).await.map_err(classify)? {
+            contents.push(rows::content(&row).map_err(classify)?);
+        }
+    }
+    Ok(fit.fill(contents))
 }
 
 /// Absent when one of the rows is not plain.
@@ -154,7 +191,8 @@ async fn read_packed(
         .bind(want.queue)
         .bind(want.after)
         .bind(limit(want))
-        .bind(skip);
+        .bind(skip)
+        .bind(fit::share(want.bytes, want.limit).min(PACKED));
     let row = match query.fetch_one(tx).await {
         Ok(row) => row,
         Err(error) if cannot_be_packed(&error) => return Ok(None),
@@ -170,13 +208,14 @@ async fn read_one_by_one(
     skip: &str,
     only: Option<String>,
     birth: i64,
-) -> Result<Vec<RawRow>> {
+) -> Result<Vec<Found>> {
     let query = sqlx::query(include_str!("../sql/read.sql"))
         .bind(want.queue)
         .bind(want.after)
         .bind(limit(want))
         .bind(skip)
-        .bind(only);
+        .bind(only)
+        .bind(fit::share(want.bytes, want.limit));
     decode(&query.fetch_all(tx).await.map_err(classify)?, birth)
 }
 
@@ -188,7 +227,7 @@ fn cannot_be_packed(error: &sqlx::Error) -> bool {
     error.message().contains("JSON cannot hold BLOB") || error.code().as_deref() == Some("18")
 }
 
-fn decode(found: &[SqliteRow], birth: i64) -> Result<Vec<RawRow>> {
+fn decode(found: &[SqliteRow], birth: i64) -> Result<Vec<Found>> {
     found
         .iter()
         .map(|row| rows::decode(row, birth))

@@ -6,6 +6,7 @@
 //! that the row is parked with a reason.
 
 use chrono::{DateTime, Utc};
+use counterfoil_core::fit::{Content, Found};
 use counterfoil_core::message::{MAX_NAME, MessageId};
 use counterfoil_core::row::{RawRow, RowState};
 use sqlx::sqlite::SqliteRow;
@@ -19,7 +20,7 @@ const LATEST: i64 = 253_402_300_799_999;
 /// `birth` is a number of the database. The id of a row without an id comes from its number and its
 /// time; where the writer left out both, `birth` stands for the time: it stays the same over
 /// retries, and it is not the same in two databases.
-pub(crate) fn decode(row: &SqliteRow, birth: i64) -> sqlx::Result<RawRow> {
+pub(crate) fn decode(row: &SqliteRow, birth: i64) -> sqlx::Result<Found> {
     let mut cells = Cells { row, odd: None };
     let seq = row.try_get_unchecked(0)?;
     let created = cells.created(12)?;
@@ -33,7 +34,8 @@ pub(crate) fn decode(row: &SqliteRow, birth: i64) -> sqlx::Result<RawRow> {
     }
     let behind: bool = row.try_get_unchecked(14)?;
     let (aggregate_type, aggregate_id) = cells.aggregate()?;
-    Ok(RawRow {
+    let left_out: Option<i64> = row.try_get_unchecked(15)?;
+    let row = RawRow {
         seq,
         shard: 0,
         id,
@@ -53,7 +55,23 @@ pub(crate) fn decode(row: &SqliteRow, birth: i64) -> sqlx::Result<RawRow> {
         early: early == 1,
         created_at: created.unwrap_or_else(Utc::now),
         unreadable: cells.odd,
+    };
+    Ok(Found {
+        row,
+        left_out: left_out.map(|bytes| usize::try_from(bytes).unwrap_or(0)),
     })
+}
+
+/// Reads a row of `sql/contents.sql`.
+pub(crate) fn content(row: &SqliteRow) -> sqlx::Result<(i64, Content)> {
+    let mut cells = Cells { row, odd: None };
+    let content = Content {
+        payload: cells.text(1, "payload")?,
+        payload_bin: row.try_get_unchecked(2)?,
+        headers: cells.text(3, "headers")?,
+        unreadable: cells.odd,
+    };
+    Ok((row.try_get_unchecked(0)?, content))
 }
 
 /// The cells of one row, and what was odd about them.

@@ -18,7 +18,7 @@ use super::brokers::sqs::Sqs;
 use super::consumer::file::Consumer;
 use super::gateway::file::{Gateway, GatewayRoute, Upstream};
 use super::tokens::Token;
-use super::value::{KeepSent, Pointed, Span};
+use super::value::{KeepSent, Pointed, Size, Span};
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -92,6 +92,10 @@ pub(crate) struct Relay {
     pub(crate) poll: Span,
     /// Rows in one read.
     pub(crate) batch: usize,
+    /// Bytes in memory, for each queue.
+    pub(crate) queue_memory: Size,
+    /// Bytes in memory, for all queues.
+    pub(crate) memory: Size,
     /// Rows of one aggregate in memory.
     pub(crate) lane: usize,
     /// How often to look below the low mark.
@@ -124,6 +128,8 @@ impl Default for Relay {
             lease: Span(engine.lease),
             poll: Span(engine.poll),
             batch: engine.batch,
+            queue_memory: Size(engine.queue_memory),
+            memory: Size(engine.memory),
             lane: engine.lane,
             rescan: Span(engine.rescan),
             handover: Span(engine.handover),

@@ -193,6 +193,8 @@ fn engine(file: &File, judge: &mut Judge<'_>) -> Engine {
         lease: relay.lease.0,
         poll: relay.poll.0,
         batch: relay.batch,
+        queue_memory: relay.queue_memory.0,
+        memory: relay.memory.0,
         lane: relay.lane,
         rescan: relay.rescan.0,
         handover: relay.handover.0,
@@ -228,6 +230,15 @@ fn check_bounds(relay: &Relay, judge: &mut Judge<'_>) {
     for (key, count) in [("batch", relay.batch), ("lane", relay.lane)] {
         if !(1..=LARGEST_BATCH).contains(&count) {
             let text = format!("`{key}` in [relay] is 1 to {LARGEST_BATCH}, not {count}");
+            judge.refuse(&format!("relay.{key}"), text);
+        }
+    }
+    for (key, size) in [
+        ("queue-memory", relay.queue_memory),
+        ("memory", relay.memory),
+    ] {
+        if size.0 == 0 {
+            let text = format!("`{key}` in [relay] must not be zero");
             judge.refuse(&format!("relay.{key}"), text);
         }
     }

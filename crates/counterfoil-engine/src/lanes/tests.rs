@@ -376,7 +376,8 @@ impl World {
             return false;
         };
         let rows = answered.then_some(rows);
-        self.lanes.refilled(&asked, rows, no, self.mark.covered());
+        self.lanes
+            .refilled(&asked, rows, false, no, self.mark.covered());
         self.end(no);
         true
     }

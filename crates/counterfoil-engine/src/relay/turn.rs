@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use counterfoil_core::mark::Reach;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::{RawRow, RowState};
-use counterfoil_core::store::{Read, Result, Settled, ShardSet, StoreError, Waiting, Want};
+use counterfoil_core::store::{Held, Read, Result, Settled, ShardSet, StoreError, Waiting, Want};
 
-use super::{Asked, Done, LINGER, Relay, SCAN_LANES, store_pause};
+use super::{Asked, Done, LINGER, Relay, Room, SCAN_LANES, store_pause};
 use crate::lanes::{ReadNo, Source};
 use crate::settings::OnPark;
 use crate::unsettled::{Blame, Trial};
@@ -46,15 +46,21 @@ impl Relay {
         let rescan = now >= self.next_rescan;
         let threshold = self.settings.batch / 2;
         let mut asked = Vec::new();
+        let hungry = self.queues.iter().filter(|q| q.hungry).count();
+        let shared = self.memory_left() / hungry.max(1);
         for (i, queue) in self.queues.iter_mut().enumerate() {
             let room = queue.room(&self.settings);
-            if queue.hungry && room > threshold {
+            let held = queue.lanes.bytes();
+            let offer = queue.load.offer(held, self.settings.queue_memory, shared);
+            if let Some(bytes) = offer.filter(|_| queue.hungry && room > threshold) {
                 queue.hungry = false;
+                queue.load.expect(bytes);
                 asked.push(Asked {
                     queue: i,
                     generation: queue.generation,
                     from: if rescan { 0 } else { queue.mark.position() },
-                    limit: room.min(self.settings.batch),
+                    limit: room.min(self.settings.batch).min(queue.load.rows(bytes)),
+                    bytes,
                 });
             }
         }
@@ -90,6 +96,7 @@ impl Relay {
                     shards: *shards,
                     after: a.from,
                     limit: a.limit,
+                    bytes: a.bytes,
                 })
                 .collect();
             let result = store.read(&wants, &skip).await;
@@ -112,6 +119,9 @@ impl Relay {
         result: Result<Read>,
     ) {
         self.reading = false;
+        for asked in asked {
+            self.queues[asked.queue].load.came(asked.bytes);
+        }
         let read = match result {
             Ok(read) => read,
             Err(error) => {
@@ -141,6 +151,7 @@ impl Relay {
                 queue.suspects = 0;
             }
             let last = rows.last().map(|r| r.seq);
+            queue.weigh(&rows);
             if queue.mark.covered() == 0 {
                 self.next_scan = Instant::now();
             }
@@ -179,40 +190,40 @@ impl Relay {
         if self.tending || now < self.next_tend || !self.store_open(now) {
             return;
         }
-        let asked: Vec<usize> = (0..self.queues.len())
+        let served: Vec<usize> = (0..self.queues.len())
             .filter(|q| !self.queues[*q].shards.is_empty())
             .collect();
         self.next_tend = now + self.poll_pause(now);
-        if asked.is_empty() {
+        if served.is_empty() {
             return;
         }
         self.tending = true;
         let no = self.begin_read();
         let store = Arc::clone(&self.store);
         let batch = self.settings.batch;
-        let wants: Vec<(Arc<str>, ShardSet, usize)> = asked
-            .iter()
-            .map(|q| &self.queues[*q])
-            .map(|q| {
-                (
-                    Arc::clone(q.name()),
-                    q.active(),
-                    q.reserve(&self.settings).min(batch),
-                )
-            })
-            .collect();
-        let skip: Vec<i64> = asked
-            .iter()
-            .flat_map(|q| self.queues[*q].lanes.known())
-            .collect();
+        // The other half is for what is new.
+        let shared = self.memory_left() / 2 / served.len();
+        let (mut asked, mut wants, mut skip) = (Vec::new(), Vec::new(), Vec::new());
+        for q in served {
+            let queue = &mut self.queues[q];
+            let bytes = queue.reserve_bytes(&self.settings, shared);
+            let fitting = bytes.map_or(0, |bytes| queue.load.rows(bytes));
+            let limit = queue.reserve(&self.settings).min(batch).min(fitting);
+            let bytes = bytes.unwrap_or(0);
+            queue.load.expect(bytes);
+            asked.push((q, bytes));
+            wants.push((Arc::clone(queue.name()), queue.active(), limit, bytes));
+            skip.extend(queue.lanes.known());
+        }
         self.ops.spawn(async move {
             let wants: Vec<Want<'_>> = wants
                 .iter()
-                .map(|(queue, shards, limit)| Want {
+                .map(|(queue, shards, limit, bytes)| Want {
                     queue,
                     shards: *shards,
                     after: 0,
                     limit: *limit,
+                    bytes: *bytes,
                 })
                 .collect();
             let result = store.read_waiting(&wants, &skip).await;
@@ -220,8 +231,16 @@ impl Relay {
         });
     }
 
-    pub(super) fn waiting_done(&mut self, no: ReadNo, asked: &[usize], result: Result<Waiting>) {
+    pub(super) fn waiting_done(
+        &mut self,
+        no: ReadNo,
+        asked: &[(usize, usize)],
+        result: Result<Waiting>,
+    ) {
         self.tending = false;
+        for (queue, bytes) in asked {
+            self.queues[*queue].load.came(*bytes);
+        }
         match result {
             Err(error) => self.store_failed("read retries", &error),
             Ok(waiting) => {
@@ -230,7 +249,8 @@ impl Relay {
                     let paused = waiting.paused.iter().any(|p| **p == **queue.name());
                     queue.note_paused(paused);
                 }
-                for (queue, rows) in asked.iter().zip(waiting.rows) {
+                for ((queue, _), rows) in asked.iter().zip(waiting.rows) {
+                    self.queues[*queue].weigh(&rows);
                     for row in rows {
                         self.arrive(*queue, row, no);
                     }
@@ -284,20 +304,27 @@ impl Relay {
         if n == 0 || queue.refilling || !open {
             return;
         }
+        let shared = self.memory_left();
+        let queue = &mut self.queues[index];
+        let Some(bytes) = queue.reserve_bytes(&self.settings, shared) else {
+            return;
+        };
+        let rows = queue.load.rows(bytes);
+        let per_lane = self.settings.lane.min(rows);
+        let n = n.min((rows / per_lane).max(1));
+        queue.load.expect(bytes);
+        let room = Room { per_lane, bytes };
         queue.refilling = true;
         let asked: Vec<Aggregate> = queue.refill.drain(..n).collect();
-        let (store, name, lane) = (
-            Arc::clone(&self.store),
-            Arc::clone(queue.name()),
-            self.settings.lane,
-        );
+        let (store, name) = (Arc::clone(&self.store), Arc::clone(queue.name()));
         let no = self.begin_read();
         self.ops.spawn(async move {
-            let result = store.read_lanes(&name, &asked, lane).await;
+            let result = store.read_lanes(&name, &asked, per_lane, bytes).await;
             Done::Lanes {
                 no,
                 queue: index,
                 asked,
+                room,
                 result,
             }
         });
@@ -308,14 +335,18 @@ impl Relay {
         no: ReadNo,
         index: usize,
         asked: &[Aggregate],
-        result: Result<Vec<RawRow>>,
+        room: Room,
+        result: Result<Held>,
     ) {
+        let lane = self.settings.lane;
         let queue = &mut self.queues[index];
         queue.refilling = false;
-        let (rows, error) = match result {
-            Ok(rows) => (Some(rows), None),
-            Err(error) => (None, Some(error)),
+        queue.load.came(room.bytes);
+        let (rows, cut, error) = match result {
+            Ok(held) => (Some(held.rows), held.cut || room.per_lane < lane, None),
+            Err(error) => (None, false, Some(error)),
         };
+        queue.weigh(rows.as_deref().unwrap_or_default());
         let active = queue.active();
         let rows = rows.map(|rows| {
             rows.into_iter()
@@ -328,7 +359,7 @@ impl Relay {
                 .collect()
         });
         let covered = queue.mark.covered();
-        queue.lanes.refilled(asked, rows, no, covered);
+        queue.lanes.refilled(asked, rows, cut, no, covered);
         if let Some(error) = error {
             self.store_failed("read held messages", &error);
         }

@@ -345,6 +345,7 @@ async fn what_a_dead_relay_left_is_tried_alone_and_parked_after_three_crashes() 
             shards: (0..store.shards()).collect(),
             after: 0,
             limit: 1,
+            bytes: 1_000_000,
         };
         let read = store.read(&[want], &[]).await.unwrap();
         let row = &read.rows[0][0];

@@ -9,6 +9,7 @@
 mod breaker;
 mod failures;
 mod handover;
+mod memory;
 mod order;
 mod stopping;
 mod support;

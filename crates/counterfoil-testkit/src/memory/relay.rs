@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::desk::Event;
+use counterfoil_core::fit::{self, Fit, Found};
 use counterfoil_core::mark::{Horizon, Reach};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{
-    Enqueued, Fence, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled, Settlement,
-    ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
+    Settlement, ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 use tokio::sync::watch;
 
@@ -18,6 +19,14 @@ use super::MemoryStore;
 use super::calls::Point;
 use super::settle::event;
 use super::state::SHARDS;
+
+fn fitting(rows: Vec<RawRow>, bytes: usize) -> Fit {
+    let found = rows.into_iter().map(|row| Found {
+        row,
+        left_out: None,
+    });
+    fit::fit(found, bytes)
+}
 
 #[async_trait]
 impl Store for MemoryStore {
@@ -77,20 +86,19 @@ impl Store for MemoryStore {
     async fn read(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
         self.begin_call("read").await;
         let (state, now) = (self.lock(), self.clock().now());
-        let rows: Vec<_> = wants
-            .iter()
-            .map(|want| state.read(want, skip, now))
-            .collect();
-        let reach = wants.iter().zip(&rows).map(|(want, rows)| {
-            if state.paused(want.queue) {
-                Reach::Paused
-            } else {
-                Reach::of(rows.len(), want.limit)
-            }
-        });
+        let (mut rows, mut reach) = (Vec::new(), Vec::new());
+        for want in wants {
+            let found = fitting(state.read(want, skip, now), want.bytes);
+            reach.push(match Reach::of(found.rows.len(), want.limit) {
+                _ if state.paused(want.queue) => Reach::Paused,
+                _ if found.cut => Reach::Limit,
+                reach => reach,
+            });
+            rows.push(found.rows);
+        }
         Ok(Read {
-            reach: reach.collect(),
             rows,
+            reach,
             horizon: Horizon::Below(state.horizon()),
         })
     }
@@ -102,7 +110,7 @@ impl Store for MemoryStore {
         Ok(Waiting {
             rows: wants
                 .iter()
-                .map(|want| state.read_waiting(want, skip, now))
+                .map(|want| fitting(state.read_waiting(want, skip, now), want.bytes).rows)
                 .collect(),
             paused: paused.map(|(name, _)| name.clone()).collect(),
         })
@@ -113,9 +121,14 @@ impl Store for MemoryStore {
         queue: &str,
         lanes: &[Aggregate],
         per_lane: usize,
-    ) -> Result<Vec<RawRow>> {
+        bytes: usize,
+    ) -> Result<Held> {
         self.begin_call("read_lanes").await;
-        Ok(self.lock().read_lanes(queue, lanes, per_lane))
+        let found = fitting(self.lock().read_lanes(queue, lanes, per_lane), bytes);
+        Ok(Held {
+            rows: found.rows,
+            cut: found.cut,
+        })
     }
 
     async fn runnable_lanes(

@@ -9,7 +9,9 @@ use counterfoil_core::message::MessageId;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{Enqueued, Settlement, ShardRef};
 
-use crate::fixture::{Fixture, QUEUE, Relay, id, keyed, lane, message, messages, pairs, retry};
+use crate::fixture::{
+    Fixture, PLENTY, QUEUE, Relay, id, keyed, lane, message, messages, pairs, retry,
+};
 use crate::harness::Harness;
 use crate::suite::Seed;
 
@@ -239,7 +241,12 @@ async fn round(relay: &Relay, destination: &Destination, seed: &mut Seed) {
     let mut rows = relay.waiting(QUEUE).await;
     rows.extend(relay.read(QUEUE).await);
     let lanes = relay.runnable(QUEUE).await;
-    let held = relay.store.read_lanes(QUEUE, &lanes, 10).await.unwrap();
+    let held = relay
+        .store
+        .read_lanes(QUEUE, &lanes, 10, PLENTY)
+        .await
+        .unwrap()
+        .rows;
     // Rows of one lane may come by two ways, by different looks: one way in one round.
     let (mut settlement, mut stopped) = (Settlement::default(), BTreeSet::new());
     let mut met: HashMap<Option<String>, usize> = HashMap::new();

@@ -5,9 +5,11 @@ use counterfoil_core::row::RowState;
 use counterfoil_core::store::{Settlement, ShardSet};
 
 use crate::fixture::{
-    Fixture, LATER, OTHER, QUEUE, ids, ids_of, lane, message, messages, pairs, retry, versions,
+    Fixture, LATER, OTHER, PLENTY, QUEUE, ids, ids_of, judge, lane, message, messages, pairs,
+    retry, versions,
 };
 use crate::harness::{ForeignRow, Harness};
+use crate::suite::reading::{FEW, fits, sizes};
 
 /// What comes after a retry waits; other aggregates and other queues do not.
 pub async fn rows_behind_a_retry_are_flagged<H: Harness>(t: Fixture<H>) {
@@ -115,9 +117,24 @@ pub async fn lanes_are_read_from_the_front_up_to_a_limit<H: Harness>(t: Fixture<
     relay.retry(QUEUE, &c[0]).await;
     let wanted = [lane("b"), lane("a"), lane("c"), lane("nobody")];
 
-    let rows = relay.store.read_lanes(QUEUE, &wanted, 2).await.unwrap();
-    let nothing = relay.store.read_lanes(QUEUE, &[], 2).await.unwrap();
-    let elsewhere = relay.store.read_lanes(OTHER, &wanted, 2).await.unwrap();
+    let rows = relay
+        .store
+        .read_lanes(QUEUE, &wanted, 2, PLENTY)
+        .await
+        .unwrap()
+        .rows;
+    let nothing = relay
+        .store
+        .read_lanes(QUEUE, &[], 2, PLENTY)
+        .await
+        .unwrap()
+        .rows;
+    let elsewhere = relay
+        .store
+        .read_lanes(OTHER, &wanted, 2, PLENTY)
+        .await
+        .unwrap()
+        .rows;
 
     let of = |name: &str| -> Vec<i64> {
         let of_lane = rows
@@ -311,9 +328,10 @@ pub async fn a_long_lane_drains_in_order<H: Harness>(t: Fixture<H>) {
     while !relay.runnable(QUEUE).await.is_empty() {
         let rows = relay
             .store
-            .read_lanes(QUEUE, &[lane("hot")], 60)
+            .read_lanes(QUEUE, &[lane("hot")], 60, PLENTY)
             .await
-            .unwrap();
+            .unwrap()
+            .rows;
         assert!(!rows.is_empty(), "a runnable lane has rows");
         let last = expected + i64::try_from(rows.len()).unwrap();
         assert_eq!(versions(&rows), (expected..last).collect::<Vec<_>>());
@@ -322,4 +340,31 @@ pub async fn a_long_lane_drains_in_order<H: Harness>(t: Fixture<H>) {
     }
 
     assert_eq!(expected, 501);
+}
+
+/// What was put aside is bounded in bytes, and it is told that there is more.
+pub async fn lanes_bring_no_more_bytes_than_they_may<H: Harness>(t: Fixture<H>) {
+    let all = sizes();
+    t.put(&all).await;
+    let relay = t.relay(&[QUEUE]).await;
+    relay.hold(QUEUE, &relay.read(QUEUE).await).await;
+    let mut found = Vec::new();
+
+    loop {
+        let lanes = relay.runnable(QUEUE).await;
+        let held = relay.store.read_lanes(QUEUE, &lanes, 10, FEW).await;
+        let held = held.unwrap();
+        assert!(fits(&held.rows), "{:?}", ids(&held.rows));
+        assert_eq!(held.cut, held.rows.len() < lanes.len());
+        if held.rows.is_empty() {
+            break;
+        }
+        relay.sent(QUEUE, &held.rows).await;
+        found.extend(held.rows);
+    }
+
+    assert_eq!(ids(&found), ids_of(&all));
+    for (row, message) in found.iter().zip(&all) {
+        assert_eq!(judge(row).payload, message.payload);
+    }
 }

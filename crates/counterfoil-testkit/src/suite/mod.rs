@@ -118,6 +118,7 @@ macro_rules! store_suite {
             a_paused_queue_is_not_read_until_it_is_resumed,
             an_early_row_is_flagged,
             a_hot_lane_is_read_in_order,
+            a_read_brings_no_more_bytes_than_it_may,
         );
         $crate::cases!($harness, late_commits:
             a_transaction_that_commits_late_is_not_skipped,
@@ -154,6 +155,7 @@ macro_rules! store_suite {
             an_endless_delay_is_stored,
             waiting_rows_come_earliest_first,
             waiting_rows_are_read_by_queue_shard_and_skip_list,
+            waiting_rows_bring_no_more_bytes_than_they_may,
             a_scheduled_row_comes_when_its_time_has_come,
             a_scheduled_row_is_overtaken,
             a_scheduled_row_comes_due_behind_a_retry,
@@ -173,6 +175,7 @@ macro_rules! store_suite {
             an_absent_and_an_empty_type_are_one_lane,
             a_retry_without_an_aggregate_is_no_lane,
             a_long_lane_drains_in_order,
+            lanes_bring_no_more_bytes_than_they_may,
         );
         $crate::cases!($harness, parking:
             a_parked_message_is_listed_with_its_reason,

@@ -6,7 +6,9 @@ use counterfoil_core::message::{Message, MessageId};
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{Park, Settlement};
 
-use crate::fixture::{Fixture, LATER, OTHER, QUEUE, Relay, id, keyed, message, pairs, park, retry};
+use crate::fixture::{
+    Fixture, LATER, OTHER, PLENTY, QUEUE, Relay, id, keyed, message, pairs, park, retry,
+};
 use crate::harness::Harness;
 use crate::memory::MemoryHarness;
 use crate::suite::Seed;
@@ -200,7 +202,13 @@ impl<H: Harness> Side<H> {
             let lanes = self.relay.runnable(queue).await;
             add(
                 "lane",
-                &self.relay.store.read_lanes(queue, &lanes, 3).await.unwrap(),
+                &self
+                    .relay
+                    .store
+                    .read_lanes(queue, &lanes, 3, PLENTY)
+                    .await
+                    .unwrap()
+                    .rows,
             );
             lines.extend(lanes.iter().map(|lane| format!("{queue}: runnable {lane}")));
         }

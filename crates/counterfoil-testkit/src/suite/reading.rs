@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use chrono::{TimeDelta, Utc};
 use counterfoil_core::mark::Reach;
 use counterfoil_core::message::{Message, Payload};
+use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{ShardSet, Want};
 
 use crate::fixture::{
-    Fixture, OTHER, QUEUE, id, ids, ids_of, judge, keyed, message, messages, versions,
+    Fixture, OTHER, PLENTY, QUEUE, id, ids, ids_of, judge, keyed, message, messages, versions,
 };
 use crate::harness::Harness;
 
@@ -205,6 +206,7 @@ pub async fn rows_of_shards_that_are_not_asked_for_are_not_read<H: Harness>(t: F
         shards,
         after: 0,
         limit: 100,
+        bytes: PLENTY,
     };
 
     let none = t.store.read(&[want(ShardSet::EMPTY)], &[]).await.unwrap();
@@ -393,4 +395,62 @@ pub async fn a_hot_lane_is_read_in_order<H: Harness>(t: Fixture<H>) {
     }
 
     assert!(relay.read(QUEUE).await.is_empty());
+}
+
+/// Messages of very different sizes, of different aggregates; each third is opaque.
+pub(crate) fn sizes() -> Vec<Message> {
+    const SIZES: [usize; 12] = [
+        10, 200_000, 1, 600_000, 300, 70_000, 70_000, 70_000, 5, 1_500_000, 2_000_000, 20,
+    ];
+    let message = |(n, size): (usize, &usize)| {
+        let message = match n % 3 {
+            2 => Message::opaque("order", n, "Big", "image/png", vec![255; *size]),
+            _ => Message::json("order", n, "Big", &"x".repeat(*size)).unwrap(),
+        };
+        message.header("size", size.to_string()).queue(QUEUE)
+    };
+    SIZES.iter().enumerate().map(message).collect()
+}
+
+/// The bytes that [`sizes`] are read with.
+pub(crate) const FEW: usize = 512 << 10;
+
+pub(crate) fn fits(rows: &[RawRow]) -> bool {
+    rows.len() == 1 || rows.iter().map(RawRow::weight).sum::<usize>() <= FEW
+}
+
+/// Memory is bounded in bytes: a read ends before it brings more, says so, and goes on later.
+pub async fn a_read_brings_no_more_bytes_than_it_may<H: Harness>(t: Fixture<H>) {
+    let all = sizes();
+    t.put(&all).await;
+    let relay = t.relay(&[QUEUE]).await;
+    let (mut found, mut after, mut reads) = (Vec::new(), 0, 0);
+
+    loop {
+        let want = Want {
+            after,
+            bytes: FEW,
+            ..relay.want(QUEUE)
+        };
+        let mut read = relay.store.read(&[want], &[]).await.unwrap();
+        let rows = read.rows.remove(0);
+        assert!(fits(&rows), "{:?}", ids(&rows));
+        reads += 1;
+        let end = read.reach[0] == Reach::End;
+        assert!(end || !rows.is_empty(), "there is always one that may come");
+        after = rows.last().map_or(after, |last| last.seq);
+        found.extend(rows);
+        if end {
+            break;
+        }
+        assert_eq!(read.reach[0], Reach::Limit, "this is not all");
+    }
+
+    assert_eq!(ids(&found), ids_of(&all));
+    assert!(reads > 3 && reads < all.len(), "{reads} reads");
+    for (row, message) in found.iter().zip(&all) {
+        assert_eq!(judge(row).payload, message.payload);
+        assert_eq!(judge(row).headers, message.headers);
+        assert_eq!(judge(row).defect, None);
+    }
 }

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use counterfoil_core::row::RowState;
+use counterfoil_core::row::{RawRow, RowState};
 use counterfoil_core::store::{Settlement, Want};
 
-use crate::fixture::{Fixture, LATER, OTHER, QUEUE, id, ids, message, messages, retry, versions};
+use crate::fixture::{
+    Fixture, LATER, OTHER, QUEUE, id, ids, ids_of, judge, message, messages, retry, versions,
+};
 use crate::harness::Harness;
+use crate::suite::reading::{FEW, fits, sizes};
 
 /// A retry is put aside, and comes back when its time has come.
 pub async fn a_retry_comes_back_when_it_is_due<H: Harness>(t: Fixture<H>) {
@@ -267,4 +270,32 @@ pub async fn a_deferred_row_comes_back_and_holds_nobody<H: Harness>(t: Fixture<H
     let due = relay.waiting(QUEUE).await;
     assert_eq!(versions(&due), [1]);
     assert_eq!(due[0].attempts, 0, "it has not failed");
+}
+
+/// What has come due is bounded in bytes like what is new.
+pub async fn waiting_rows_bring_no_more_bytes_than_they_may<H: Harness>(t: Fixture<H>) {
+    let all = sizes();
+    t.put(&all).await;
+    let relay = t.relay(&[QUEUE]).await;
+    for row in relay.read(QUEUE).await {
+        relay.retry_in(QUEUE, &row, Duration::ZERO).await;
+    }
+    let mut found = Vec::new();
+
+    for _ in 0..all.len() {
+        let want = Want {
+            bytes: FEW,
+            ..relay.want(QUEUE)
+        };
+        let skip: Vec<i64> = found.iter().map(|row: &RawRow| row.seq).collect();
+        let read = relay.store.read_waiting(&[want], &skip).await.unwrap();
+        assert!(fits(&read.rows[0]), "{:?}", ids(&read.rows[0]));
+        found.extend(read.rows.into_iter().flatten());
+    }
+
+    found.sort_by_key(|row| row.seq);
+    assert_eq!(ids(&found), ids_of(&all));
+    for (row, message) in found.iter().zip(&all) {
+        assert_eq!(judge(row).payload, message.payload);
+    }
 }

@@ -141,6 +141,7 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../../sql/read_packed.sql"), "counterfoil_outbox_new (<expr>=? AND rowid>?)"),
     (include_str!("../../sql/read_waiting.sql"), "counterfoil_outbox_due (<expr>=? AND available_at<?)"),
     (include_str!("../../sql/read_lanes.sql"), "counterfoil_outbox_lane (<expr>=? AND <expr>=? AND <expr>=?)"),
+    (include_str!("../../sql/contents.sql"), "o USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../../sql/runnable_lanes.sql"), "counterfoil_outbox_lane (<expr>=? AND <expr>>?)"),
     (DELETE, "counterfoil_outbox USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../../sql/close_redriven.sql"), "ROWID SEARCH ON TABLE counterfoil_outbox"),

@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
-use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{
-    Enqueued, Fence, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled, Settlement,
-    ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
+    Settlement, ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
 };
 use tokio::sync::watch;
 
@@ -172,8 +171,9 @@ impl Store for BrokenStore {
         queue: &str,
         lanes: &[Aggregate],
         per_lane: usize,
-    ) -> Result<Vec<RawRow>> {
-        self.inner.read_lanes(queue, lanes, per_lane).await
+        bytes: usize,
+    ) -> Result<Held> {
+        self.inner.read_lanes(queue, lanes, per_lane, bytes).await
     }
 
     async fn runnable_lanes(

@@ -270,7 +270,7 @@ fn a_lane_that_is_refilled_is_not_asked_for_again() {
     assert_eq!(lanes.runnable(both.clone()), both);
     assert!(lanes.runnable(both.clone()).is_empty());
 
-    lanes.refilled(&both, Some(vec![held(1, 0), held(2, 1)]), 1, 9);
+    lanes.refilled(&both, Some(vec![held(1, 0), held(2, 1)]), false, 1, 9);
     assert!(lanes.runnable(both).is_empty(), "they are being worked on");
     assert_eq!(numbers(&lanes.next_batch(9)), [1, 2]);
 }
@@ -283,7 +283,7 @@ fn a_refill_brings_back_what_was_durably_aside_when_it_began() {
     settle(&mut lanes, 2);
     assert_eq!(lanes.runnable(vec![aggregate(0)]).len(), 1);
 
-    lanes.refilled(&[aggregate(0)], Some(vec![held(5, 0)]), 2, 9);
+    lanes.refilled(&[aggregate(0)], Some(vec![held(5, 0)]), false, 2, 9);
 
     assert_eq!(numbers(&lanes.next_batch(9)), [5]);
 }
@@ -295,7 +295,7 @@ fn a_refill_brings_back_nothing_that_was_put_aside_after_it_began() {
     lanes.arrive(fresh(7, 0), FRESH, 1);
 
     let late = vec![held(6, 0), held(8, 0)];
-    lanes.refilled(&[aggregate(0)], Some(late), 2, 9);
+    lanes.refilled(&[aggregate(0)], Some(late), false, 2, 9);
 
     assert_eq!(numbers(&lanes.next_batch(9)), [6]);
     assert_eq!(lanes.len(), 2, "the one out, and the one put aside");
@@ -306,7 +306,13 @@ fn a_refill_brings_back_nothing_above_what_has_been_read() {
     let mut lanes = lanes();
     lanes.runnable(vec![aggregate(0)]);
 
-    lanes.refilled(&[aggregate(0)], Some(vec![held(9, 0), held(10, 0)]), 1, 9);
+    lanes.refilled(
+        &[aggregate(0)],
+        Some(vec![held(9, 0), held(10, 0)]),
+        false,
+        1,
+        9,
+    );
 
     assert_eq!(numbers(&lanes.next_batch(9)), [9]);
 }
@@ -317,11 +323,11 @@ fn a_refill_that_missed_what_was_put_aside_is_made_again_when_that_is_durable() 
     lanes.runnable(vec![aggregate(0)]);
     lanes.arrive(fresh(7, 0), FRESH, 1);
 
-    lanes.refilled(&[aggregate(0)], Some(Vec::new()), 1, 9);
+    lanes.refilled(&[aggregate(0)], Some(Vec::new()), false, 1, 9);
 
     assert!(lanes.refill_now().is_empty(), "not before");
     assert_eq!(settle(&mut lanes, 2), [aggregate(0)]);
-    lanes.refilled(&[aggregate(0)], Some(vec![held(7, 0)]), 2, 9);
+    lanes.refilled(&[aggregate(0)], Some(vec![held(7, 0)]), false, 2, 9);
     assert_eq!(numbers(&lanes.next_batch(9)), [7]);
 }
 
@@ -333,7 +339,7 @@ fn a_refill_is_not_made_again_while_the_head_of_the_lane_is_out() {
     lanes.arrive(row(3, 0, RowState::Retrying), Source::Retry, 1);
     let out = lanes.next_batch(1);
 
-    lanes.refilled(&[aggregate(0)], Some(Vec::new()), 1, 9);
+    lanes.refilled(&[aggregate(0)], Some(Vec::new()), false, 1, 9);
 
     assert!(settle(&mut lanes, 2).is_empty(), "its end asks for it");
     lanes.sent(&out[0]);
@@ -344,7 +350,13 @@ fn a_refill_is_not_made_again_while_the_head_of_the_lane_is_out() {
 fn a_full_refill_says_that_there_may_be_more() {
     let mut lanes = lanes();
     lanes.runnable(vec![aggregate(0)]);
-    lanes.refilled(&[aggregate(0)], Some(vec![held(1, 0), held(2, 0)]), 1, 9);
+    lanes.refilled(
+        &[aggregate(0)],
+        Some(vec![held(1, 0), held(2, 0)]),
+        false,
+        1,
+        9,
+    );
 
     lanes.arrive(fresh(3, 0), FRESH, 2);
 
@@ -357,7 +369,7 @@ fn a_refill_that_failed_is_made_again_by_the_next_search() {
     let mut lanes = lanes();
     lanes.runnable(vec![aggregate(0)]);
 
-    lanes.refilled(&[aggregate(0)], None, 1, 9);
+    lanes.refilled(&[aggregate(0)], None, false, 1, 9);
 
     assert_eq!(lanes.runnable(vec![aggregate(0)]), [aggregate(0)]);
 }
