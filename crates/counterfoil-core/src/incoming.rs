@@ -301,7 +301,7 @@ impl<'a> Reader<'a> {
             event_type,
             payload,
             headers,
-            position: self.arrival.position.chars().take(1_000).collect(),
+            position: plain(&self.arrival.position, 1_000),
             time: self.time(),
             defect: self.defect,
         }
@@ -347,12 +347,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The broker's key as text.
+    /// The broker's key as text. One that is a number in binary, say, is told in hexadecimal.
     fn key(&self) -> Option<String> {
         let key = self.arrival.key.as_ref().filter(|k| !k.is_empty())?;
         Some(match std::str::from_utf8(key) {
-            Ok(text) => text.to_owned(),
-            Err(_) => Hex(key).to_string(),
+            Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+            _ => Hex(key).to_string(),
         })
     }
 
@@ -397,6 +397,9 @@ impl<'a> Reader<'a> {
             ("aggregate type", &mut aggregate.kind),
             ("aggregate id", &mut aggregate.id),
         ] {
+            if name.chars().any(char::is_control) {
+                self.wrong(format!("its {what} holds a control character"));
+            }
             if !name.is_empty() && check_name(what, name).is_err() {
                 *name = bounded(std::mem::take(name));
             }
@@ -467,7 +470,9 @@ impl<'a> Reader<'a> {
                 continue;
             }
             if name.eq_ignore_ascii_case(header::CONTENT_TYPE) {
-                if let (Payload::Opaque(_), Ok(said)) = (payload, std::str::from_utf8(value)) {
+                if let (Payload::Opaque(_), Ok(said)) = (payload, std::str::from_utf8(value))
+                    && !said.contains('\0')
+                {
                     headers.set(header::CONTENT_TYPE, said);
                 }
                 continue;
@@ -509,6 +514,12 @@ fn is_json(content_type: &str) -> bool {
     essence.eq_ignore_ascii_case(JSON)
         || essence.eq_ignore_ascii_case("text/json")
         || essence.to_ascii_lowercase().ends_with("+json")
+}
+
+/// Text that can be stored and shown, of at most so many characters.
+fn plain(text: &str, most: usize) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(most).map(plain).collect()
 }
 
 fn derived(key: &str) -> MessageId {

@@ -178,6 +178,14 @@ impl RawRow {
                 Headers::new()
             }),
         };
+        if headers.iter().any(|(_, value)| value.contains('\0')) {
+            defects.add("a header's value holds a NUL character".into());
+        }
+        for (name, _) in headers.iter() {
+            judge_name("the name of a header", name, &mut defects);
+        }
+        let event_type = self.event_type.unwrap_or_default();
+        judge_name("the event type", &event_type, &mut defects);
         let payload = judge_payload(self.payload, self.payload_bin, &mut defects);
         let aggregate = judge_aggregate(self.aggregate_type, self.aggregate_id, &mut defects);
         Delivery {
@@ -188,7 +196,7 @@ impl RawRow {
             queue: Arc::clone(queue),
             aggregate,
             version: self.version,
-            event_type: self.event_type.unwrap_or_default(),
+            event_type,
             payload,
             headers,
             attempt: self.attempts.saturating_add(1),
@@ -239,7 +247,16 @@ fn judge_aggregate(
         ));
         return None;
     }
+    judge_name("the aggregate's type", &kind, defects);
+    judge_name("the aggregate's id", &id, defects);
     Some(Aggregate { kind, id })
+}
+
+/// As everywhere else: what could paint a terminal or break a header is no name.
+fn judge_name(what: &str, name: &str, defects: &mut Defects) {
+    if name.chars().any(char::is_control) {
+        defects.add(format!("{what} holds a control character"));
+    }
 }
 
 fn judge_payload(text: Option<String>, bin: Option<Vec<u8>>, defects: &mut Defects) -> Payload {
@@ -317,6 +334,35 @@ mod tests {
         for word in ["not a UUID", "not valid JSON", "headers", "unknown state"] {
             assert!(reason.contains(word), "{reason}");
         }
+    }
+
+    #[test]
+    fn control_characters_in_names_are_defects_and_hold_their_aggregate() {
+        let odd = judge(RawRow {
+            event_type: Some("Paid\n".into()),
+            aggregate_type: Some("order\u{1b}[2J".into()),
+            aggregate_id: Some("4\u{0}2".into()),
+            headers: Some(r#"{"a\u0007": "x", "b": "\u0000", "c": "line\nbreak"}"#.into()),
+            ..row()
+        });
+
+        let reason = odd.defect.unwrap();
+        for what in [
+            "event type",
+            "aggregate's type",
+            "aggregate's id",
+            "name of a header",
+        ] {
+            let told = format!("{what} holds a control character");
+            assert!(reason.contains(&told), "{reason}");
+        }
+        assert!(reason.contains("NUL"), "{reason}");
+        assert!(odd.aggregate.is_some(), "later ones wait behind it");
+        let fine = RawRow {
+            headers: Some(r#"{"c": "line\nbreak"}"#.into()),
+            ..row()
+        };
+        assert_eq!(judge(fine).defect, None);
     }
 
     #[test]

@@ -279,6 +279,26 @@ mod tests {
             (r#"{"event_type":"a","version":1e99}"#, "i64"),
             (r#"{"event_type":"a","headers":{"x":"a\u0000"}}"#, "NUL"),
             (r#"{"event_type":""}"#, "event type is empty"),
+            (
+                r#"{"event_type":"a\u0007"}"#,
+                "event type holds a control character",
+            ),
+            (
+                r#"{"event_type":"a","queue":"b\n"}"#,
+                "queue holds a control character",
+            ),
+            (
+                r#"{"event_type":"a","aggregate_type":"\u001b","aggregate_id":"1"}"#,
+                "aggregate type holds a control character",
+            ),
+            (
+                r#"{"event_type":"a","aggregate_id":"1\u0000"}"#,
+                "aggregate id holds a control character",
+            ),
+            (
+                r#"{"event_type":"a","headers":{"x\u0009":"y"}}"#,
+                "header name holds a control character",
+            ),
             (r#"{"messages":[]}"#, "no message"),
             (r#"{"messages":7}"#, "invalid-message"),
             (

@@ -248,3 +248,49 @@ fn without_an_envelope_the_key_of_the_broker_orders() {
     assert_eq!(of(&keyed(&[0xff])), Some(Aggregate::new("", "ff")));
     assert_eq!(of(&keyed(b"")), None);
 }
+
+#[test]
+fn control_characters_in_names_are_defects_that_can_be_stored() {
+    let odd: [(&str, &[u8]); 3] = [
+        ("ce_subject", b"4\x002"),
+        ("ce_aggregatetype", b"or\x1bder"),
+        ("ce_type", b"Pa\nid"),
+    ];
+    for (name, value) in odd {
+        let mut headers: Vec<(&str, &[u8])> = vec![
+            ("ce_id", b"1"),
+            ("ce_type", b"Paid"),
+            ("ce_subject", b"42"),
+            ("content-type", b"text/plain\0"),
+        ];
+        headers.retain(|(n, _)| *n != name);
+        headers.push((name, value));
+
+        let found = Incoming::of(&arrival(&headers, b"x"), &Mapping::default());
+
+        let defect = found.defect.as_ref().expect(name);
+        assert_eq!(defect.code, Code::VALIDATION_ERROR, "{name}");
+        found.to_message("inbox:stock").validate().expect(name);
+    }
+}
+
+#[test]
+fn a_key_in_binary_is_a_name_in_hexadecimal() {
+    for (key, name) in [
+        (&[0, 0, 0, 7][..], "00000007"),
+        (&[0, 0, 0, 200][..], "000000c8"),
+        (b"o-7", "o-7"),
+    ] {
+        let mut arrival = arrival(&[("x-id", b"1")], b"{}");
+        arrival.key = Some(Bytes::copy_from_slice(key));
+        let mapping = Mapping {
+            id: Some(Place::Header("x-id".into())),
+            ..Mapping::default()
+        };
+
+        let found = Incoming::of(&arrival, &mapping);
+
+        assert_eq!(found.defect, None);
+        assert_eq!(found.aggregate, Some(Aggregate::new("", name)));
+    }
+}

@@ -184,6 +184,35 @@ pub async fn odd_values_are_parked_with_a_reason_and_block_nobody<H: Harness>(t:
             },
             "over 255 bytes",
         ),
+        (of("bell\u{7}"), "aggregate's id holds a control character"),
+        (
+            ForeignRow {
+                aggregate_type: Some("\u{1b}[2J".into()),
+                ..of("b")
+            },
+            "aggregate's type holds a control character",
+        ),
+        (
+            ForeignRow {
+                event_type: Some("Paid\r\nx: y".into()),
+                ..of("c")
+            },
+            "event type holds a control character",
+        ),
+        (
+            ForeignRow {
+                headers: Some(r#"{"x\u0000": "y"}"#.into()),
+                ..of("d")
+            },
+            "name of a header holds a control character",
+        ),
+        (
+            ForeignRow {
+                headers: Some(r#"{"x": "y\u0000"}"#.into()),
+                ..of("e")
+            },
+            "NUL",
+        ),
     ];
     let relay = t.relay(&[QUEUE]).await;
     let mut neighbours = Vec::new();

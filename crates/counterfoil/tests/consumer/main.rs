@@ -143,6 +143,7 @@ macro_rules! shop {
             test!(after_the_patience_a_handler_that_the_database_does_not_serve_is_parked);
             test!(at_the_limit_it_is_parked_and_a_redrive_lets_the_others_go_on);
             test!(what_can_never_pass_is_parked_once_and_holds_nobody_else_up);
+            test!(control_characters_in_names_are_parked_with_a_reason);
             test!(an_old_version_that_was_never_processed_is_parked_and_can_be_forced);
             test!(the_same_version_is_a_repeat_when_versions_are_the_keys);
             test!(poison_goes_to_the_dead_letters_when_asked_to);
@@ -501,16 +502,50 @@ async fn the_same_version_is_a_repeat_when_versions_are_the_keys<D: Shop>(t: Scr
     consumer.stop().await;
 }
 
+async fn control_characters_in_names_are_parked_with_a_reason<D: Shop>(t: Scratch<D>) {
+    let (consumer, _) = t.consumer().await;
+    for _ in 0..2 {
+        t.send("nul", "4\u{0}2", 1, "{}");
+        t.send("escape", "\u{1b}[2J", 1, "{}");
+        let odd = envelope("line", "Pa\nid", "a", "1");
+        t.topic.send(&odd, b"{}");
+        let json = ("content-type", "application/json");
+        let key = ("x-bin", "a\u{0}b");
+        let fine = [("ce_id", "fine"), ("ce_type", "Paid"), json, key];
+        t.topic.send(&fine, b"{}");
+    }
+    t.send("good", "g", 1, "{}");
+    let parked = t.parked_when(3).await;
+    t.topic.drained().await;
+
+    for entry in &parked {
+        assert_eq!(entry.code.as_deref(), Some("VALIDATION_ERROR"));
+        let why = entry.error.as_deref().unwrap_or_default();
+        assert!(
+            why.contains("control character") || why.contains("odd"),
+            "{why}"
+        );
+    }
+    assert_eq!(D::effects(&t.pool).await.len(), 2, "the rest goes on");
+    consumer.stop().await;
+}
+
 async fn poison_goes_to_the_dead_letters_when_asked_to<D: Shop>(t: Scratch<D>) {
+    use counterfoil::source::Source as _;
     let (builder, _) = t.builder("stock");
-    let consumer = builder.poison(Poison::DeadLetter).start().await.unwrap();
     let odd = t.topic.send(&[("ce_id", "1"), ("ce_type", "Odd")], b"{}");
+    for _ in 0..2 {
+        let mut dies = t.topic.subscribe().await.unwrap();
+        assert_eq!(dies.receive(1).await.unwrap().len(), 1);
+    }
+    let consumer = builder.poison(Poison::DeadLetter).start().await.unwrap();
     t.send("good", "a", 1, "{}");
     t.settled().await;
 
     let dead = t.topic.dead();
     assert_eq!((dead.len(), dead[0].0), (1, odd));
     assert_eq!(dead[0].1.code, Code::UNKNOWN_TYPE);
+    assert_eq!(dead[0].1.attempts, 3, "all receptions count");
     assert_eq!((t.parked().await.len(), D::ledger(&t.pool).await), (0, 1));
     consumer.stop().await;
 }
