@@ -221,7 +221,7 @@ impl<D: Database> Inbox<D> {
         let incoming = &received.incoming;
         let way = self.handlers.way(incoming);
         if let (Way::Wrong(defect), true) = (&way, self.goes_to_dead_letters(incoming)) {
-            return Ok(Applied::Dead(letter(defect)));
+            return Ok(Applied::Dead(letter(defect, received)));
         }
         let lane = incoming.aggregate.as_ref();
         match run.judge.judge(&incoming.key, lane, incoming.version) {
@@ -389,10 +389,11 @@ pub(super) fn gap(missing: i64) -> String {
     format!("version {missing} has to be applied before it, and has not come")
 }
 
-fn letter(defect: &Defect) -> DeadLetter {
+fn letter(defect: &Defect, received: &Received) -> DeadLetter {
     DeadLetter {
         code: defect.code.clone(),
         error: defect.error.clone(),
-        attempts: 0,
+        // This reception is one of them, also where the broker does not count.
+        attempts: received.deliveries.unwrap_or(1).max(1),
     }
 }
