@@ -33,15 +33,16 @@ async fn until_stored(destination: &Arc<dyn Destination>, delivery: &Delivery) -
     }
 }
 
-/// Receives as an application does: when the subscription ends, it subscribes again. Returns when
-/// it is told to, with the ids of everything that came, and how often they came.
+/// Receives as an application does: with the subscription that it has, and when that ends by itself, with
+/// another one. A subscription that neither brings anything nor ends is waited for, in vain. Returns
+/// when it is told to, with the ids of everything that came, and how often they came.
 async fn consume(
     source: Arc<dyn Source>,
+    mut member: Option<Member>,
     manner: Manner,
     wanted: watch::Receiver<Option<BTreeSet<MessageId>>>,
 ) -> Vec<MessageId> {
     let mut seen = Vec::new();
-    let mut member: Option<Member> = None;
     loop {
         let complete = |wanted: &Option<BTreeSet<MessageId>>| {
             let all = wanted.as_ref();
@@ -75,7 +76,8 @@ async fn consume(
     seen
 }
 
-/// Killed and restarted between two messages: both sides use it again by themselves.
+/// Killed and restarted between two messages, under a subscription that stays open: both sides use it
+/// again by themselves.
 pub async fn a_broker_that_was_killed_and_restarted_is_used_again<H: BrokerHarness>(
     t: BrokerFixture<H>,
 ) {
@@ -95,10 +97,10 @@ pub async fn a_broker_that_was_killed_and_restarted_is_used_again<H: BrokerHarne
     );
     t.harness.restart().await;
 
-    // Either it gets over the outage by itself, or it ends and we subscribe again.
+    // Either it gets over the outage by itself, or it says that it has ended. What it must not do is
+    // wait for ever for a broker that is there again.
     let (tell, wanted) = watch::channel(None);
-    drop(member);
-    let consumer = tokio::spawn(consume(source, t.manner, wanted));
+    let consumer = tokio::spawn(consume(source, Some(member), t.manner, wanted));
     let mut expected = BTreeSet::new();
     if t.manner.keeps_data {
         for n in 0..10 {
@@ -127,7 +129,7 @@ pub async fn nothing_stored_is_lost_when_the_broker_is_killed_under_load<H: Brok
     }
     let source = t.source().await;
     let (tell, wanted) = watch::channel(None);
-    let consumer = tokio::spawn(consume(source, t.manner, wanted));
+    let consumer = tokio::spawn(consume(source, None, t.manner, wanted));
     let (progress, mut stored) = watch::channel(0);
     let publishing = {
         let destination = Arc::clone(&t.destination);
@@ -175,8 +177,7 @@ pub async fn a_frozen_broker_takes_nothing_and_is_used_again<H: BrokerHarness>(
     t.publish(&messages(5)).await;
     member.take_done(5).await;
     let (tell, wanted) = watch::channel(None);
-    drop(member);
-    let consumer = tokio::spawn(consume(source, t.manner, wanted));
+    let consumer = tokio::spawn(consume(source, Some(member), t.manner, wanted));
 
     t.harness.pause().await;
     let frozen = Instant::now();
