@@ -27,11 +27,7 @@ async fn takes_effect_once(broker: Kind) {
         "too little has happened"
     );
     assert!(report.parked > 0, "nothing was poisoned");
-    // A server that is slow and only frozen may have heard every acknowledgement in so short a time.
-    assert!(
-        report.repeats > 0 || broker.is_slow(),
-        "no duplicate has come"
-    );
+    assert!(report.repeats > 0, "no duplicate has come");
 }
 
 async fn shares_the_work(broker: Kind) {

@@ -11,6 +11,7 @@ use counterfoil_core::policy::Backoff;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
+use super::untold::DiesUntold;
 use super::{End, Where, say};
 use crate::journey::books::{self, BROKEN, Content, STOCK_TAKEN, TRANSFERRED, UNKNOWN};
 use crate::journey::{Kind, STOCK};
@@ -73,6 +74,9 @@ pub struct ConsumeArgs {
     /// Milliseconds that it takes to apply a message, at most.
     #[arg(long)]
     slow: u64,
+    /// Dies when it would tell the broker for the first time what is committed.
+    #[arg(long)]
+    dies_untold: bool,
 }
 
 async fn pool(place: &Where, connections: u32) -> Result<PgPool, BoxError> {
@@ -238,7 +242,10 @@ pub(super) async fn consume(args: ConsumeArgs) -> Result<(), BoxError> {
         .settings(settings(&args.label))
         .start()
         .await?;
-    let source = args.broker.source(&args.url, &args.name)?;
+    let mut source = args.broker.source(&args.url, &args.name)?;
+    if args.dies_untold {
+        source = Arc::new(DiesUntold(source));
+    }
     let who = Arc::new(Who {
         name: args.name.clone(),
         process: args.label.clone(),

@@ -8,6 +8,7 @@
 mod journey;
 mod relay;
 mod serve;
+mod untold;
 mod writer;
 
 use std::process::ExitCode;

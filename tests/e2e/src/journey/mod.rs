@@ -54,6 +54,9 @@ pub struct Options {
     pub slow: u64,
     /// Faults go on until nearly everything has been processed. Otherwise each happens once.
     pub relentless: bool,
+    /// In its first life the first consumer dies when it would tell the broker for the first time what is
+    /// committed: so that a duplicate comes, whatever the other faults hit.
+    pub dies_untold: bool,
 }
 
 impl Options {
@@ -72,6 +75,7 @@ impl Options {
             pause,
             slow: 60,
             relentless: false,
+            dies_untold: true,
         }
     }
 
@@ -86,6 +90,7 @@ impl Options {
             pause: 20,
             slow: 0,
             relentless: true,
+            dies_untold: true,
         }
     }
 }
@@ -149,6 +154,9 @@ impl Stage {
             let queues = self.options.broker.queues(&CONSUMERS);
             queues.into_iter().for_each(|q| add("queue", q));
         }
+        if self.options.dies_untold && label == "stock0-1" {
+            args.push("--dies-untold".to_owned());
+        }
         args.insert(0, part.command().to_owned());
         self.launcher.start(label, self.logs.path(), &args)
     }
@@ -199,6 +207,7 @@ pub async fn sharing(broker: Kind, launcher: Launcher) -> Option<Report> {
     let options = Options {
         // The writer is asked to end.
         messages: i64::MAX,
+        dies_untold: false,
         ..Options::short(broker, 1)
     };
     let (stage, server) = Stage::set(&options, launcher).await?;
