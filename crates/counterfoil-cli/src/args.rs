@@ -145,6 +145,12 @@ pub(crate) enum Command {
     /// Queues: figures, pause, resume, history
     #[command(subcommand)]
     Queue(Queue),
+    /// Consumers of all processes: connected or not, and why
+    #[command(subcommand)]
+    Consumer(Consumer),
+    /// Relays: who lives, and who owns what
+    #[command(subcommand)]
+    Relay(Relay),
     /// Messages that could not pass
     #[command(subcommand)]
     Parked(Parked),
@@ -384,6 +390,25 @@ pub(crate) enum Queue {
         #[command(flatten)]
         output: Output,
     },
+}
+
+/// `consumer`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Consumer {
+    /// List consumers: whether they are connected, how many messages wait, the last error
+    #[command(
+        after_help = "Consumers report every few seconds. One that has fallen silent is listed for a day.\n\n\
+                      Example:\n  counterfoil consumer list"
+    )]
+    List(Output),
+}
+
+/// `relay`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Relay {
+    /// List relays: which live, which queues they serve, which shards they own
+    #[command(after_help = "Example:\n  counterfoil relay list")]
+    List(Output),
 }
 
 /// `parked`

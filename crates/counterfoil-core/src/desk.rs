@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::Facts;
 use crate::message::{Aggregate, MessageId};
+use crate::presence::{ConsumerEntry, RelayEntry};
 use crate::store::Result;
 
 /// One page of at most this many entries, whatever is asked for.
@@ -290,6 +291,12 @@ pub fn overtakes(earlier: &str) -> String {
 pub trait Desk: Send + Sync + 'static {
     /// Figures of every queue that has messages, a pause or a relay.
     async fn stats(&self) -> Result<Vec<QueueStats>>;
+
+    /// Consumers that have reported within the last day, by name: those of every process.
+    async fn consumers(&self) -> Result<Vec<ConsumerEntry>>;
+
+    /// Relays and what they own, by name.
+    async fn relays(&self) -> Result<Vec<RelayEntry>>;
 
     /// Messages in the outbox, by number.
     async fn outbox(&self, filter: &Filter) -> Result<Vec<Entry>>;

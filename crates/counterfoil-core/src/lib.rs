@@ -45,6 +45,7 @@ pub mod incoming;
 pub mod mark;
 pub mod message;
 pub mod policy;
+pub mod presence;
 pub mod route;
 pub mod row;
 pub mod schema;

@@ -18,6 +18,7 @@ use crate::BoxError;
 use crate::code::Code;
 use crate::mark::{Horizon, Reach};
 use crate::message::{Aggregate, Message, MessageError, MessageId};
+use crate::presence::ConsumerReport;
 use crate::row::RawRow;
 
 pub use crate::policy::breaker::{Kept, Remember};
@@ -597,6 +598,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Who lives, and who owns which shards of these queues.
     async fn survey(&self, relay: &RelayId, queues: &[Arc<str>]) -> Result<Survey>;
+
+    /// Notes how a consumer is, in place of what it said before. It counts as alive for the report's
+    /// lease from now. Others that have been silent for a day are forgotten.
+    async fn report_consumer(&self, report: ConsumerReport<'_>) -> Result<()>;
+
+    /// Forgets a consumer that has ended.
+    async fn forget_consumer(&self, member: &RelayId) -> Result<()>;
 
     /// Takes shards that nobody owns or whose owner's lease has run out. Others are left out of
     /// the answer. The fencing number of a taken shard grows.

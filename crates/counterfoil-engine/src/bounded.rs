@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
+use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::store::{
     Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
     Settlement, ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting, Wake, Want,
@@ -195,6 +196,14 @@ impl Store for Bounded {
     async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
         self.work(self.inner.remember_breaker(destination, what))
             .await
+    }
+
+    async fn report_consumer(&self, report: ConsumerReport<'_>) -> Result<()> {
+        self.work(self.inner.report_consumer(report)).await
+    }
+
+    async fn forget_consumer(&self, member: &RelayId) -> Result<()> {
+        self.work(self.inner.forget_consumer(member)).await
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {

@@ -7,15 +7,18 @@
 )]
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::StoreError;
-use counterfoil_core::source::Source as _;
+use counterfoil_core::desk::Desk as _;
+use counterfoil_core::presence::ConsumerEntry;
+use counterfoil_core::source::{Features, Source, SourceError, Subscription};
 use counterfoil_core::store::Result;
-use counterfoil_engine::consume::{Applied, Apply, Consumer, ConsumerSettings, Received};
-use counterfoil_testkit::memory::Topic;
+use counterfoil_engine::consume::{Applied, Apply, Consumer, ConsumerSettings, Received, Reporter};
+use counterfoil_testkit::memory::{MemoryStore, Topic};
 
 /// What to do with the next batches; then everything succeeds.
 #[derive(Default)]
@@ -142,6 +145,90 @@ async fn what_stands_in_the_way_of_one_aggregate_holds_back_nobody_else() {
         ["2", "4", "5", "6", "1", "3"]
     );
     assert_eq!(topic.received(), 6, "they stayed with us meanwhile");
+}
+
+/// A broker that can be away.
+struct Sometimes {
+    topic: Topic,
+    away: AtomicBool,
+}
+
+#[async_trait]
+impl Source for Sometimes {
+    fn describe(&self) -> String {
+        "a broker that can be away".into()
+    }
+
+    fn features(&self) -> Features {
+        self.topic.features()
+    }
+
+    async fn subscribe(&self) -> std::result::Result<Box<dyn Subscription>, SourceError> {
+        match self.away.load(Ordering::SeqCst) {
+            true => Err(SourceError::Unavailable("nobody\nlistens".into())),
+            false => self.topic.subscribe().await,
+        }
+    }
+}
+
+/// The only consumer that the store knows, once this is so.
+async fn listed(store: &MemoryStore, what: impl Fn(&ConsumerEntry) -> bool) -> ConsumerEntry {
+    let found = async {
+        loop {
+            let mut all = store.consumers().await.unwrap();
+            if let Some(one) = all.pop().filter(&what) {
+                assert!(all.is_empty());
+                return one;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let minute = Duration::from_secs(60);
+    tokio::time::timeout(minute, found).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_says_how_it_is() {
+    let (topic, store) = (Topic::new(), MemoryStore::new());
+    let source = Arc::new(Sometimes {
+        topic: topic.clone(),
+        away: AtomicBool::new(true),
+    });
+    let script = script([Act::Fail, Act::Fail, Act::Fail]);
+    let apply = Arc::clone(&script) as Arc<dyn Apply>;
+    let mut settings = ConsumerSettings::new("stock");
+    settings.lag_every = Duration::from_secs(1);
+    let consumer = Consumer::start(Arc::clone(&source) as Arc<dyn Source>, apply, settings);
+    let reporter = Reporter::start(Arc::new(store.clone()), "host", consumer.monitor());
+
+    let away = listed(&store, |c| c.status.last_error.is_some()).await;
+    assert_eq!(away.consumer, "stock");
+    assert!(away.alive && away.member.starts_with("host:"));
+    assert!(!away.status.connected && away.status.since.is_some());
+    assert_eq!(away.status.source, "a broker that can be away");
+    let error = away.status.last_error.unwrap();
+    assert!(error.contains("nobody listens"), "{error}");
+
+    source.away.store(false, Ordering::SeqCst);
+    send(&topic, "1", "a");
+    let paused = listed(&store, |c| c.status.resume_at.is_some()).await;
+    assert!(paused.status.connected && !paused.status.is_consuming());
+    assert_eq!(paused.status.in_progress, 1);
+    assert!(paused.status.last_error.unwrap().contains("gone"));
+
+    topic.drained().await;
+    let well = listed(&store, |c| c.status.is_consuming()).await;
+    assert_eq!(well.words(), "ok");
+    assert!(well.status.last_message_at.is_some() && well.status.lag.is_some());
+
+    source.away.store(true, Ordering::SeqCst);
+    topic.break_off();
+    let lost = listed(&store, |c| !c.status.connected).await;
+    assert!(lost.words().starts_with("not connected since"));
+
+    consumer.stop().await;
+    reporter.stop().await;
+    assert_eq!(store.consumers().await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use counterfoil_core::desk::{
 };
 use counterfoil_core::explain::Facts;
 use counterfoil_core::message::MessageId;
+use counterfoil_core::presence::{ConsumerEntry, RelayEntry};
 use counterfoil_core::store::{Result, Store};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -18,6 +19,14 @@ use crate::{MysqlStore, classify, json, text};
 impl Desk for MysqlStore {
     async fn stats(&self) -> Result<Vec<QueueStats>> {
         self.count_queues().await
+    }
+
+    async fn consumers(&self) -> Result<Vec<ConsumerEntry>> {
+        self.list_consumers().await
+    }
+
+    async fn relays(&self) -> Result<Vec<RelayEntry>> {
+        self.list_relays().await
     }
 
     async fn outbox(&self, filter: &Filter) -> Result<Vec<Entry>> {

@@ -26,6 +26,7 @@ mod listing;
 mod migrate;
 mod once;
 mod parked;
+mod presence;
 mod queues;
 mod relay;
 mod rows;

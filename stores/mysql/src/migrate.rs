@@ -53,6 +53,12 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "sha2",
         sql: include_str!("../migrations/0006_sha2.sql"),
     },
+    Migration {
+        version: 7,
+        oldest_reader: 6,
+        name: "consumers",
+        sql: include_str!("../migrations/0007_consumers.sql"),
+    },
 ];
 
 const TABLE: &str = "\

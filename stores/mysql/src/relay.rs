@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use counterfoil_core::mark::Horizon;
 use counterfoil_core::message::Aggregate;
+use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::schema;
 use counterfoil_core::store::{
     Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
@@ -49,6 +50,14 @@ impl Store for MysqlStore {
 
     async fn survey(&self, _relay: &RelayId, queues: &[Arc<str>]) -> Result<Survey> {
         self.look_around(queues).await
+    }
+
+    async fn report_consumer(&self, report: ConsumerReport<'_>) -> Result<()> {
+        self.note_consumer(report).await
+    }
+
+    async fn forget_consumer(&self, member: &RelayId) -> Result<()> {
+        self.drop_consumer(member).await
     }
 
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {

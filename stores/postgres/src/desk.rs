@@ -8,6 +8,7 @@ use counterfoil_core::desk::{
 };
 use counterfoil_core::explain::{Blocker, Facts, Pending};
 use counterfoil_core::message::{Aggregate, MessageId};
+use counterfoil_core::presence::{ConsumerEntry, RelayEntry};
 use counterfoil_core::row::RowState;
 use counterfoil_core::store::{Result, Store};
 use sqlx::Row;
@@ -26,6 +27,14 @@ impl Desk for PostgresStore {
             .map(queue_stats)
             .collect::<sqlx::Result<_>>()
             .map_err(classify)
+    }
+
+    async fn consumers(&self) -> Result<Vec<ConsumerEntry>> {
+        self.list_consumers().await
+    }
+
+    async fn relays(&self) -> Result<Vec<RelayEntry>> {
+        self.list_relays().await
     }
 
     async fn outbox(&self, filter: &Filter) -> Result<Vec<Entry>> {

@@ -22,6 +22,7 @@ mod kept;
 mod migrate;
 mod once;
 mod parked;
+mod presence;
 mod relay;
 mod rows;
 mod together;

@@ -62,6 +62,12 @@ pub const MIGRATIONS: &[Migration] = &[
             "DROP INDEX IF EXISTS counterfoil_guard_over;\n"
         ),
     },
+    Migration {
+        version: 9,
+        oldest_reader: 1,
+        name: "consumers",
+        sql: include_str!("../migrations/0009_consumers.sql"),
+    },
 ];
 
 const TABLE: &str = "\

@@ -33,6 +33,7 @@ mod ownership;
 mod packed;
 mod parked;
 mod place;
+mod presence;
 mod reading;
 mod relay;
 mod rows;

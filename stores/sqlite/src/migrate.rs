@@ -41,6 +41,12 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "inbox",
         sql: include_str!("../migrations/0005_inbox.sql"),
     },
+    Migration {
+        version: 6,
+        oldest_reader: 1,
+        name: "consumers",
+        sql: include_str!("../migrations/0006_consumers.sql"),
+    },
 ];
 
 const TABLE: &str = "\

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
+use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::schema;
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{
@@ -53,6 +54,14 @@ impl Store for SqliteStore {
 
     async fn survey(&self, _relay: &RelayId, queues: &[Arc<str>]) -> Result<Survey> {
         self.survey_queues(queues).await
+    }
+
+    async fn report_consumer(&self, report: ConsumerReport<'_>) -> Result<()> {
+        self.note_consumer(report).await
+    }
+
+    async fn forget_consumer(&self, member: &RelayId) -> Result<()> {
+        self.drop_consumer(member).await
     }
 
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {

@@ -42,6 +42,11 @@ pub(crate) struct Beside {
 pub(crate) struct Running(Vec<inbox::Consumer>);
 
 impl Running {
+    /// How they are.
+    pub(crate) fn monitors(&self) -> Vec<inbox::Monitor> {
+        self.0.iter().flat_map(inbox::Consumer::monitors).collect()
+    }
+
     /// Finishes what has begun, and gives everything else back to the brokers.
     pub(crate) async fn stop(self) {
         let all = self.0.into_iter().map(inbox::Consumer::stop);

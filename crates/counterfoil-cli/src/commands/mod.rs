@@ -13,6 +13,7 @@ mod migrate;
 mod outbox;
 mod parked;
 mod policies;
+mod presence;
 mod queue;
 mod server;
 mod show;
@@ -54,6 +55,10 @@ pub(crate) async fn run(global: &Global, command: Command) -> Result {
             })
             .await
         }
+        Command::Consumer(what) => {
+            look(global, async |desk| presence::consumer(desk, &what).await).await
+        }
+        Command::Relay(what) => look(global, async |desk| presence::relay(desk, &what).await).await,
         Command::Parked(what) => look(global, async |desk| parked::run(desk, what).await).await,
         Command::Guard(Guard::Table { name, dialect }) => {
             let dialect = match dialect {

@@ -31,7 +31,7 @@ use super::access::Access;
 use super::body::Room;
 use super::problem::Problem;
 use super::ready::Ready;
-use super::{access, messages, policies, requests};
+use super::{access, messages, policies, presence, requests};
 use crate::config::Scope;
 use crate::database::Outbox;
 
@@ -67,6 +67,8 @@ fn router(app: App) -> Router {
     let figures = get(metrics).route_layer(only(Scope::Metrics));
     let read = Router::new()
         .route("/v1/messages/{id}", get(messages::get))
+        .route("/v1/consumers", get(presence::consumers))
+        .route("/v1/relays", get(presence::relays))
         .route("/v1/policies", get(policies::list))
         .route("/v1/requests/{business_type}/{key}", get(requests::get))
         .route_layer(only(Scope::Reader));
@@ -84,7 +86,8 @@ fn router(app: App) -> Router {
 
 async fn ready(State(app): State<App>) -> Response {
     match app.ready.check().await {
-        Ok(()) => "ready\n".into_response(),
+        // How consumers are is told and does not count: whoever asks the API needs no broker.
+        Ok(()) => format!("ready\n{}", app.ready.consumers()).into_response(),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
     }
 }

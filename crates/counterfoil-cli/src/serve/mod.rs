@@ -16,6 +16,7 @@ mod http;
 mod incoming;
 mod messages;
 mod policies;
+mod presence;
 mod problem;
 mod ready;
 mod reload;
@@ -140,6 +141,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
             Arc::clone(&outbox),
             served,
             &settings.engine.label,
+            consumers.monitors(),
         )),
         outbox: Arc::clone(&outbox),
         nudge: engine.nudge(),
@@ -185,7 +187,12 @@ pub(crate) async fn beside(
     let metrics = install_metrics()?;
     let sampler = tokio::spawn(gauges::sample(Arc::clone(&outbox), metrics.clone()));
     let app = http::App {
-        ready: Arc::new(Ready::new(Arc::clone(&outbox), Vec::new(), label)),
+        ready: Arc::new(Ready::new(
+            Arc::clone(&outbox),
+            Vec::new(),
+            label,
+            Vec::new(),
+        )),
         records: outbox.records(None)?,
         outbox,
         nudge,

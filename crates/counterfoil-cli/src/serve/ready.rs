@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use counterfoil::inbox::Monitor;
 use counterfoil_core::store::{RelayId, StoreError};
 use tokio::sync::Mutex;
 
@@ -20,11 +21,18 @@ pub(super) struct Ready {
     queues: Vec<Arc<str>>,
     /// The relay of this process bears a name that begins with this.
     label: String,
+    /// The consumers of this process.
+    consumers: Vec<Monitor>,
     last: Mutex<Option<(Instant, Result<(), &'static str>)>>,
 }
 
 impl Ready {
-    pub(super) fn new(outbox: Arc<dyn Outbox>, queues: Vec<Arc<str>>, label: &str) -> Self {
+    pub(super) fn new(
+        outbox: Arc<dyn Outbox>,
+        queues: Vec<Arc<str>>,
+        label: &str,
+        consumers: Vec<Monitor>,
+    ) -> Self {
         // As relays are named: the label without odd characters, and something unique.
         let named = RelayId::new(label);
         let label = named
@@ -35,8 +43,18 @@ impl Ready {
             outbox,
             queues,
             label: format!("{label}:"),
+            consumers,
             last: Mutex::new(None),
         }
+    }
+
+    /// How each consumer of this process is, one line for each. No errors: anybody may ask.
+    pub(super) fn consumers(&self) -> String {
+        let line = |monitor: &Monitor| {
+            let (name, status) = (monitor.name(), monitor.status());
+            format!("consumer {name}: {}\n", status.words())
+        };
+        self.consumers.iter().map(line).collect()
     }
 
     /// Whether all is well; if not, why.

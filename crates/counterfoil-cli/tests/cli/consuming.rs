@@ -19,6 +19,7 @@ on_every_database!(
     messages_go_on_to_a_webhook_under_their_id,
     a_foreign_producer_is_understood,
     a_broker_that_is_down_keeps_nobody_waiting,
+    a_consumer_whose_broker_goes_away_says_so,
     every_message_takes_effect_once_although_the_process_is_killed,
     the_gate_forgets_and_nothing_is_done_twice,
 );
@@ -411,6 +412,73 @@ fn a_broker_that_is_down_keeps_nobody_waiting(home: &Home) {
     broker.order(0, &json!(1));
     until_count(home, 1);
     served.stop();
+}
+
+fn a_consumer_whose_broker_goes_away_says_so(home: &Home) {
+    let Some(mut broker) = Broker::start() else {
+        return;
+    };
+    with_table(home);
+    home.configure(&broker.consumer(INSERT, ""));
+    assert_eq!(home.json(&["consumer", "list"]), json!([]));
+    let served = home.serve();
+    broker.order(0, &json!(1));
+    until_count(home, 1);
+    let status = |wanted: bool| {
+        until("the consumer's report", || {
+            let listed = home.json(&["consumer", "list"]);
+            let found = listed[0]["status"].clone();
+            let came = !found["last_message_at"].is_null();
+            (found["connected"] == json!(wanted) && came).then_some((listed, found))
+        })
+    };
+
+    let (listed, well) = status(true);
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    assert_eq!(listed[0]["consumer"], "stock");
+    assert_eq!(listed[0]["alive"], json!(true));
+    assert_eq!(well["last_error"], Value::Null);
+    assert!(well["source"].as_str().unwrap().contains("orders"));
+    assert_eq!(served.get("/readyz").body, "ready\nconsumer stock: ok\n");
+
+    broker.runtime.block_on(broker.redis.kill());
+    let (_, ill) = status(false);
+    assert!(!ill["last_error"].as_str().unwrap().is_empty());
+    assert!(!ill["last_error_at"].is_null() && !ill["since"].is_null());
+    let table = home.ok(&["consumer", "list"]);
+    assert!(table.contains("not connected since"), "{table}");
+    let ready = served.get("/readyz");
+    assert_eq!(ready.status, 200);
+    assert!(ready.body.contains("consumer stock: not connected since"));
+    let metrics = served.get("/metrics").body;
+    let gauge = "counterfoil_consumer_connected{consumer=\"stock\"} 0";
+    assert!(metrics.contains(gauge), "{metrics}");
+    let answer: Value = serde_json::from_str(&served.get("/v1/consumers").body).unwrap();
+    assert_eq!(answer["consumers"][0]["status"]["connected"], json!(false));
+
+    broker.runtime.block_on(broker.redis.restart());
+    status(true);
+    let relays = home.json(&["relay", "list"]);
+    let owner = relays.as_array().unwrap().iter();
+    let owner = owner.filter(|r| !r["owns"]["inbox:stock"].is_null());
+    let owner: Vec<&Value> = owner.collect();
+    assert_eq!(owner.len(), 1, "{relays}");
+    assert_eq!(owner[0]["alive"], json!(true));
+    assert_eq!(owner[0]["queues"], json!(["inbox:stock"]));
+    let answer: Value = serde_json::from_str(&served.get("/v1/relays").body).unwrap();
+    assert_eq!(
+        answer["relays"].as_array().unwrap().len(),
+        relays.as_array().unwrap().len()
+    );
+    let table = home.ok(&["relay", "list"]);
+    assert!(
+        table.contains("alive") && table.contains("inbox:stock 0"),
+        "{table}"
+    );
+
+    served.stop();
+    assert_eq!(home.json(&["consumer", "list"]), json!([]));
+    assert_eq!(home.json(&["relay", "list"]), json!([]));
 }
 
 fn every_message_takes_effect_once_although_the_process_is_killed(home: &Home) {

@@ -17,13 +17,16 @@
 //! was not comes again.
 
 mod lanes;
+mod report;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::Utc;
 use counterfoil_core::incoming::{Incoming, Mapping};
+use counterfoil_core::presence::ConsumerStatus;
 use counterfoil_core::source::{DeadLetter, Settle, Source, SourceError, Subscription, Tag};
 use counterfoil_core::store::{Disposition, Result, StoreError};
 use futures_util::FutureExt;
@@ -33,6 +36,9 @@ use tokio::time::Instant;
 
 use crate::publish::panic_text;
 use lanes::{Lane, Lanes};
+use report::{describe_metrics, measure};
+
+pub use report::{Monitor, Reporter};
 
 /// How long to wait before the broker or the database is asked again, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -150,6 +156,7 @@ struct Item {
 pub struct Consumer {
     stop: watch::Sender<bool>,
     task: Option<JoinHandle<()>>,
+    monitor: Monitor,
 }
 
 impl Consumer {
@@ -161,6 +168,11 @@ impl Consumer {
     ) -> Self {
         describe_metrics();
         let (stop, stopped) = watch::channel(false);
+        let status = watch::Sender::new(ConsumerStatus {
+            source: source.describe(),
+            ..ConsumerStatus::default()
+        });
+        let monitor = Monitor::new(Arc::clone(&settings.name), status.subscribe());
         let work = Work {
             source,
             apply,
@@ -172,9 +184,19 @@ impl Consumer {
             failures: 0,
             putting_off: false,
             full: false,
+            status,
         };
         let task = Some(tokio::spawn(work.run(stopped)));
-        Self { stop, task }
+        Self {
+            stop,
+            task,
+            monitor,
+        }
+    }
+
+    /// Looks at it.
+    pub fn monitor(&self) -> Monitor {
+        self.monitor.clone()
     }
 
     /// Finishes what has begun and gives the rest back.
@@ -223,6 +245,8 @@ struct Work {
     putting_off: bool,
     /// Too much is put off.
     full: bool,
+    /// How we are, for whoever looks.
+    status: watch::Sender<ConsumerStatus>,
 }
 
 impl Work {
@@ -245,6 +269,10 @@ impl Work {
             };
             refusals += 1;
             let pause = pause(refusals);
+            self.note(|status| {
+                status.connected(false, Utc::now());
+                status.failed(&one_line(&error), Utc::now());
+            });
             tracing::warn!(
                 consumer = &*self.settings.name,
                 source = self.source.describe(),
@@ -279,6 +307,7 @@ impl Work {
     ) -> Over {
         self.session += 1;
         self.lanes.forget_waiting();
+        self.note(|status| status.connected(true, Utc::now()));
         tracing::info!(
             consumer = &*self.settings.name,
             source = self.source.describe(),
@@ -304,6 +333,7 @@ impl Work {
                 Some(done) = self.running.join_next() => self.settle(done.ok(), &mut *subscription).await,
                 () = until(self.resume_at) => {
                     self.resume_at = None;
+                    self.note(|_| {});
                     Ok(())
                 }
                 () = until(self.lanes.next_rested()) => Ok(()),
@@ -312,6 +342,9 @@ impl Work {
                     Ok(())
                 }
                 received = subscription.receive(room), if room > 0 && !self.full => received.map(|arrivals| {
+                    if !arrivals.is_empty() {
+                        self.status.send_modify(|s| s.last_message_at = Some(Utc::now()));
+                    }
                     for arrival in arrivals {
                         let received = Received {
                             incoming: Incoming::of(&arrival, &self.settings.mapping),
@@ -404,6 +437,7 @@ impl Work {
                 }
                 self.resume_at = Some(Instant::now() + pause);
                 self.give_back(batch);
+                self.note(|status| status.failed(&error_text, Utc::now()));
                 Vec::new()
             }
         }
@@ -435,6 +469,8 @@ impl Work {
                 error,
                 "messages are tried again after a pause; others go on"
             );
+            let error = error.clone();
+            self.note(|status| status.failed(&error, Utc::now()));
             let postponed = postponed.into_iter().map(|(item, _)| item).collect();
             self.lanes.postpone(postponed, Instant::now());
         }
@@ -493,19 +529,30 @@ impl Work {
             (true, false) => tracing::info!(consumer = name, "receiving again"),
             _ => {}
         }
-        self.full = full;
+        if std::mem::replace(&mut self.full, full) != full {
+            self.note(|_| {});
+        }
     }
 
     async fn tell_lag(
         &self,
         subscription: &mut dyn Subscription,
     ) -> std::result::Result<(), SourceError> {
-        if let Some(lag) = subscription.lag().await? {
-            let name = self.settings.name.to_string();
-            #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-            metrics::gauge!("counterfoil_consumer_lag", "consumer" => name).set(lag as f64);
-        }
+        let lag = subscription.lag().await?;
+        self.note(|status| status.lag = lag);
         Ok(())
+    }
+
+    /// Notes how we are, after this change.
+    fn note(&self, change: impl FnOnce(&mut ConsumerStatus)) {
+        self.status.send_modify(|status| {
+            change(status);
+            status.in_progress = self.lanes.len() as u64;
+            status.full = self.full;
+            let left = |at: Instant| Utc::now() + at.duration_since(Instant::now());
+            status.resume_at = self.resume_at.map(left);
+        });
+        measure(&self.settings.name, &self.status.borrow());
     }
 }
 
@@ -519,17 +566,6 @@ fn count(name: &str, applied: &[Applied]) {
         )
         .increment(same.len() as u64);
     }
-}
-
-fn describe_metrics() {
-    metrics::describe_counter!(
-        "counterfoil_consumed_total",
-        "Messages received by a consumer, by what became of them"
-    );
-    metrics::describe_gauge!(
-        "counterfoil_consumer_lag",
-        "Messages that wait at the broker for a consumer"
-    );
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {

@@ -8,6 +8,7 @@ use counterfoil_core::desk::{
 };
 use counterfoil_core::explain::Facts;
 use counterfoil_core::message::MessageId;
+use counterfoil_core::presence::{ConsumerEntry, RelayEntry};
 use counterfoil_core::row::RowState;
 use counterfoil_core::store::{Result, Store};
 
@@ -20,6 +21,14 @@ use super::state::{Ended, Parked, Row, State};
 impl Desk for MemoryStore {
     async fn stats(&self) -> Result<Vec<QueueStats>> {
         Ok(self.lock().stats(self.clock().now()))
+    }
+
+    async fn consumers(&self) -> Result<Vec<ConsumerEntry>> {
+        Ok(self.lock().list_consumers(self.clock().now()))
+    }
+
+    async fn relays(&self) -> Result<Vec<RelayEntry>> {
+        Ok(self.lock().list_relays(self.clock().now()))
     }
 
     async fn outbox(&self, filter: &Filter) -> Result<Vec<Entry>> {

@@ -28,6 +28,7 @@ mod guard;
 mod harness;
 mod looking;
 mod ownership;
+mod presence;
 mod reading;
 mod relay;
 mod settle;

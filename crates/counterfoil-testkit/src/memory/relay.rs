@@ -8,6 +8,7 @@ use counterfoil_core::desk::Event;
 use counterfoil_core::fit::{self, Fit, Found};
 use counterfoil_core::mark::{Horizon, Reach};
 use counterfoil_core::message::Aggregate;
+use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{
     Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
@@ -64,6 +65,18 @@ impl Store for MemoryStore {
         let survey = self.lock().survey(queues, self.clock().now());
         self.pass("survey", Point::After).await;
         Ok(survey)
+    }
+
+    async fn report_consumer(&self, report: ConsumerReport<'_>) -> Result<()> {
+        self.begin_call("report_consumer").await;
+        self.lock().report(report, self.clock().now());
+        Ok(())
+    }
+
+    async fn forget_consumer(&self, member: &RelayId) -> Result<()> {
+        self.begin_call("forget_consumer").await;
+        self.lock().consumers.remove(member);
+        Ok(())
     }
 
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {

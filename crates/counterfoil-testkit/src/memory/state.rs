@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use chrono::{DateTime, Utc};
 use counterfoil_core::desk::Event;
 use counterfoil_core::message::{Aggregate, MAX_NAME, Message, MessageId, Payload};
+use counterfoil_core::presence::ConsumerStatus;
 use counterfoil_core::row::RowState;
 use counterfoil_core::store::{Kept, RelayId};
 
@@ -78,6 +79,14 @@ pub(super) struct Member {
     pub(super) lease_until: DateTime<Utc>,
 }
 
+#[derive(Debug)]
+pub(super) struct Consumer {
+    pub(super) name: String,
+    pub(super) status: ConsumerStatus,
+    pub(super) reported_at: DateTime<Utc>,
+    pub(super) lease_until: DateTime<Utc>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Ownership {
     pub(super) owner: Option<RelayId>,
@@ -104,6 +113,7 @@ pub(super) struct State {
     pub(super) shards: BTreeMap<(String, u16), Ownership>,
     pub(super) queues: BTreeMap<String, Queue>,
     pub(super) breakers: BTreeMap<String, Kept>,
+    pub(super) consumers: BTreeMap<RelayId, Consumer>,
     next_seq: i64,
     next_tx: u64,
     /// Transactions that have an id and have not ended.
@@ -125,6 +135,7 @@ impl State {
             shards: BTreeMap::new(),
             queues: BTreeMap::new(),
             breakers: BTreeMap::new(),
+            consumers: BTreeMap::new(),
             next_seq: 1,
             next_tx: 1,
             open: BTreeSet::new(),

@@ -16,6 +16,7 @@ pub mod ledger;
 pub mod model;
 pub mod ownership;
 pub mod parking;
+pub mod presence;
 pub mod reading;
 pub mod settling;
 pub mod waiting;
@@ -273,6 +274,12 @@ macro_rules! store_suite {
             parked_messages_that_are_over_are_swept,
             a_kept_message_keeps_its_story,
             nothing_that_is_not_over_is_ever_swept,
+        );
+        $crate::cases!($harness, presence:
+            a_consumer_is_listed_as_it_last_said,
+            a_consumer_that_falls_silent_is_shown_as_such,
+            relays_are_listed_with_what_they_own,
+            a_dead_relay_is_listed_for_as_long_as_it_owns_something,
         );
         $crate::cases!($harness, wiring:
             a_store_describes_itself,

@@ -43,7 +43,7 @@ use counterfoil_core::message::check_name;
 use counterfoil_core::policy::Backoff;
 use counterfoil_core::source::{Source, SourceError};
 use counterfoil_core::store::StoreError;
-use counterfoil_engine::consume::{Consumer as Running, ConsumerSettings};
+use counterfoil_engine::consume::{Consumer as Running, ConsumerSettings, Reporter};
 use counterfoil_engine::pipeline::Registry;
 use counterfoil_engine::{
     Engine, EngineBuilder, HandlerAnswer, Nudge, OnPark, QueueSpec, Settings, SettingsError,
@@ -59,7 +59,9 @@ use handlers::Handlers;
 
 pub use counterfoil_core::inbox::{Gate, Versions};
 pub use counterfoil_core::incoming::{Dedup, Incoming, Mapping, Place, PlaceError};
+pub use counterfoil_core::presence::ConsumerStatus;
 pub use counterfoil_engine::TaskError as HandleError;
+pub use counterfoil_engine::consume::Monitor;
 pub use handlers::Event;
 
 /// How often what is over is looked for.
@@ -321,7 +323,8 @@ impl<D: Database> Builder<D> {
             on_park: self.on_park,
             ..QueueSpec::new(&queue, Arc::new(again))
         };
-        let engine = EngineBuilder::new(store)
+        let label = self.engine.label.clone();
+        let engine = EngineBuilder::new(Arc::clone(&store))
             .settings(self.engine)
             .registry(self.registry)
             .queue(spec)
@@ -350,7 +353,10 @@ impl<D: Database> Builder<D> {
             running.push(Running::start(dead, import, consume));
         }
         running.push(Running::start(self.source, inbox, self.consume));
+        let report =
+            |running: &Running| Reporter::start(Arc::clone(&store), &label, running.monitor());
         Ok(Consumer {
+            reporters: running.iter().map(report).collect(),
             running,
             engine: Some(engine),
             purge,
@@ -400,15 +406,24 @@ impl<D: Database> Builder<D> {
 /// It ends at once. What was not committed comes again.
 pub struct Consumer {
     running: Vec<Running>,
+    reporters: Vec<Reporter>,
     engine: Option<Engine>,
     purge: tokio::task::JoinHandle<()>,
 }
 
 impl Consumer {
+    /// How it is: one for what it consumes, and one more for the broker's dead letters, where those
+    /// are taken over.
+    pub fn monitors(&self) -> Vec<Monitor> {
+        self.running.iter().map(Running::monitor).collect()
+    }
+
     /// Finishes what has begun, tells the broker, and gives everything else back.
     pub async fn stop(mut self) {
         let running = self.running.drain(..).map(Running::stop);
         futures_util::future::join_all(running).await;
+        let reporters = self.reporters.drain(..).map(Reporter::stop);
+        futures_util::future::join_all(reporters).await;
         if let Some(engine) = self.engine.take() {
             engine.stop().await;
         }

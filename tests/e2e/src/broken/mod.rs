@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
+use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::store::{
     Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
     Settlement, ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
@@ -120,6 +121,14 @@ impl Store for BrokenStore {
                 .extend(settlement.sent.iter().map(|row| row.0));
         });
         Ok(settled)
+    }
+
+    async fn report_consumer(&self, report: ConsumerReport<'_>) -> Result<()> {
+        self.inner.report_consumer(report).await
+    }
+
+    async fn forget_consumer(&self, member: &RelayId) -> Result<()> {
+        self.inner.forget_consumer(member).await
     }
 
     fn describe(&self) -> String {

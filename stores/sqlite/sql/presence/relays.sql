@@ -1,0 +1,1 @@
+SELECT relay, queues, joined_at FROM counterfoil_relays
