@@ -85,7 +85,7 @@ enum Done {
     Settled {
         queue: usize,
         front: i64,
-        trial: Trial,
+        trial: Box<Trial>,
         result: Result<Settled>,
     },
     Surveyed {
@@ -300,7 +300,7 @@ impl Relay {
                 front,
                 trial,
                 result,
-            } => self.settled(queue, front, trial, result),
+            } => self.settled(queue, front, *trial, result),
             Done::Surveyed { relay, result } => self.surveyed(&relay, result),
             Done::Took { relay, result } => self.took(&relay, result),
             Done::Gave { given, result } => self.gave(&given, result),

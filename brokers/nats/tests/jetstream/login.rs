@@ -108,7 +108,7 @@ async fn who_names_an_authority_does_not_speak_in_clear() {
     let Some(nats) = PrivateNats::start().await else {
         return;
     };
-    assert!(is_let_in(Settings::new(&nats.url(), "orders")).await);
+    assert!(is_let_in(Settings::new(nats.url(), "orders")).await);
     let directory = tempfile::tempdir().unwrap();
     let ca = directory.path().join("ca.pem");
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
@@ -116,9 +116,9 @@ async fn who_names_an_authority_does_not_speak_in_clear() {
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     std::fs::write(&ca, pem("CERTIFICATE", authority.der())).unwrap();
 
-    let destination = build(Settings::new(&nats.url(), "orders").ca_file(&ca));
+    let destination = build(Settings::new(nats.url(), "orders").ca_file(&ca));
     let outcome = one(&destination, &delivery(1, 1)).await;
-    let reading = SourceSettings::new(&nats.url(), "orders", "stock").ca_file(&ca);
+    let reading = SourceSettings::new(nats.url(), "orders", "stock").ca_file(&ca);
     let member = source(reading).subscribe().await;
 
     assert_ne!(outcome.label(), "stored", "the server has no certificate");

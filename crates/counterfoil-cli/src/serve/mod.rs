@@ -122,7 +122,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
             // The gateway's requests are looked after for as long as this is here.
             None => {
                 let _parts = parts;
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     });

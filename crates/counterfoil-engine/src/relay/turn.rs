@@ -402,7 +402,7 @@ impl Relay {
             Done::Settled {
                 queue: index,
                 front,
-                trial,
+                trial: Box::new(trial),
                 result,
             }
         });

@@ -182,7 +182,7 @@ impl Probe {
     }
 
     /// The question about a request of this caller, asked for a host unless the probe names one.
-    fn question(&self, key: &str, caller: &str, host: HeaderValue) -> Result<Request, BoxError> {
+    fn question(&self, key: &str, caller: &str, host: &HeaderValue) -> Result<Request, BoxError> {
         let target = self
             .target
             .replace("{caller}", &encoded(caller))
@@ -195,7 +195,7 @@ impl Probe {
         let mut request = http::Request::builder()
             .method(&self.method)
             .uri(target)
-            .header(HOST, self.host.as_ref().unwrap_or(&host))
+            .header(HOST, self.host.as_ref().unwrap_or(host))
             .header(USER_AGENT, "counterfoil-probe")
             .body(Body::empty())?;
         request.headers_mut().extend(self.headers.clone());
@@ -223,7 +223,7 @@ impl Prober {
             Some(host) => HeaderValue::from_str(host)?,
             None => self.upstream.authority().clone(),
         };
-        self.probe.question(record.key.key(), caller, host)
+        self.probe.question(record.key.key(), caller, &host)
     }
 }
 
@@ -370,7 +370,7 @@ mod tests {
             let probe = Probe::parse(probe).unwrap();
             let host = HeaderValue::from_static("shop");
             probe
-                .question(key, caller, host)
+                .question(key, caller, &host)
                 .map(|q| q.uri().to_string())
         };
         for key in [".", "..", "a/../b", "../x", "a\\..\\b"] {

@@ -215,7 +215,8 @@ pub(crate) async fn a_body_that_cannot_be_looked_into_is_the_same_byte_for_byte<
     let app = App::leased(scratch, quick(), Policy::new().ignored_fields(["sent_at"]));
     let nameless = "--a\r\nContent-Type: text/plain\r\n\r\n7\r\n--a--\r\n";
     let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
-    let bodies: [(&str, Option<&str>, &[u8], &[u8]); 4] = [
+    type Case<'a> = (&'a str, Option<&'a str>, &'a [u8], &'a [u8]);
+    let bodies: [Case<'_>; 4] = [
         (
             "multipart/mixed; boundary=a",
             None,

@@ -70,7 +70,9 @@ struct Inner {
 }
 
 /// What a test lets the store say to a settlement, instead of applying it.
-struct Refusal(Box<dyn FnMut(&Settlement) -> Option<StoreError> + Send>);
+struct Refusal(Box<Refuse>);
+
+type Refuse = dyn FnMut(&Settlement) -> Option<StoreError> + Send;
 
 impl std::fmt::Debug for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
