@@ -5,10 +5,10 @@
 //! can serve it, with at most one shard of difference, and nothing moves after that. A relay never
 //! takes a shard whose owner lives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::store::{RelayId, ShardRef, Survey};
+use crate::store::{Owned, RelayId, ShardRef, Survey};
 
 /// What one relay should do next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,12 +28,20 @@ fn share(shards: u16, relays: usize, rank: usize) -> usize {
 /// Plans the next step of relay `me`, which can serve `queues`.
 pub fn plan(me: &RelayId, queues: &[Arc<str>], shards: u16, survey: &Survey) -> Plan {
     let mut plan = Plan::default();
+    let serves: Vec<(&RelayId, HashSet<&str>)> = survey
+        .members
+        .iter()
+        .map(|(relay, queues)| (relay, queues.iter().map(AsRef::as_ref).collect()))
+        .collect();
+    let mut owned: HashMap<&str, Vec<&Owned>> = HashMap::new();
+    for shard in &survey.owned {
+        owned.entry(&shard.shard.queue).or_default().push(shard);
+    }
     for queue in queues {
-        let mut serving: Vec<&RelayId> = survey
-            .members
+        let mut serving: Vec<&RelayId> = serves
             .iter()
-            .filter(|(relay, serves)| relay == me || serves.contains(queue))
-            .map(|(relay, _)| relay)
+            .filter(|(relay, serves)| *relay == me || serves.contains(&**queue))
+            .map(|(relay, _)| *relay)
             .collect();
         if !serving.contains(&me) {
             serving.push(me);
@@ -41,7 +49,8 @@ pub fn plan(me: &RelayId, queues: &[Arc<str>], shards: u16, survey: &Survey) -> 
         serving.sort_unstable();
         let rank = serving.iter().position(|r| *r == me).unwrap_or(0);
         let fair = share(shards, serving.len(), rank);
-        plan_queue(me, queue, shards, fair, survey, &mut plan);
+        let owned = owned.get(&**queue).map_or(&[][..], Vec::as_slice);
+        plan_queue(me, queue, shards, fair, owned, &mut plan);
     }
     plan
 }
@@ -51,13 +60,11 @@ fn plan_queue(
     queue: &Arc<str>,
     shards: u16,
     fair: usize,
-    survey: &Survey,
+    owned: &[&Owned],
     plan: &mut Plan,
 ) {
-    let owners: BTreeMap<u16, (&RelayId, bool)> = survey
-        .owned
+    let owners: BTreeMap<u16, (&RelayId, bool)> = owned
         .iter()
-        .filter(|o| o.shard.queue == *queue)
         .map(|o| (o.shard.shard, (&o.owner, o.alive)))
         .collect();
     let mine: Vec<u16> = (0..shards)
@@ -81,7 +88,6 @@ fn plan_queue(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Owned;
     use proptest::prelude::*;
 
     fn relays(n: usize) -> Vec<RelayId> {

@@ -193,6 +193,37 @@ pub struct Held {
     pub cut: bool,
 }
 
+/// Where a search for lanes goes on: after this one. Only the store that gave it understands it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneCursor {
+    /// The queue of the lane.
+    pub queue: String,
+    /// The lane, in the store's own words.
+    pub lane: String,
+}
+
+/// The answer to [`Store::runnable_lanes`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Runnable {
+    /// Aggregates that nothing holds back, each with the place of its want.
+    pub lanes: Vec<(usize, Aggregate)>,
+    /// Where the search goes on. Absent when it has come to the end.
+    pub next: Option<LaneCursor>,
+}
+
+/// Which queues there is work in, as far as the store can tell cheaply; queues of others too.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Occupied {
+    /// Queues with rows that nobody has put aside: what [`Store::read`] looks for.
+    pub new: Vec<String>,
+    /// Queues with retries and scheduled rows, at least those with some that are due.
+    pub due: Vec<String>,
+    /// Queues with lanes that wait for a retry or a parked message, or that nothing holds back.
+    pub held: Vec<String>,
+    /// Queues that are paused.
+    pub paused: Vec<String>,
+}
+
 /// Under which ownership a change is made.
 #[derive(Debug, Clone)]
 pub struct Fence {
@@ -606,6 +637,9 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets a consumer that has ended.
     async fn forget_consumer(&self, member: &RelayId) -> Result<()>;
 
+    /// The names of the relays that live: of the members of a survey, without anything else.
+    async fn members(&self) -> Result<Vec<RelayId>>;
+
     /// Takes shards that nobody owns or whose owner's lease has run out. Others are left out of
     /// the answer. The fencing number of a taken shard grows.
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>>;
@@ -638,13 +672,22 @@ pub trait Store: Send + Sync + 'static {
         bytes: usize,
     ) -> Result<Held>;
 
-    /// Finds aggregates with held rows that nothing holds back any more.
+    /// Searches these queues for aggregates with held rows that nothing holds back any more. `after`
+    /// and `limit` of the wants are not used.
+    ///
+    /// Looks at no more than `at_most` lanes, free or not, from the one after `from` on, so that
+    /// however many wait, no search takes long. Whoever goes on with what [`Runnable::next`] says until there
+    /// is no next has looked at every lane that was there all the time.
     async fn runnable_lanes(
         &self,
-        queue: &str,
-        shards: ShardSet,
-        limit: usize,
-    ) -> Result<Vec<Aggregate>>;
+        wants: &[Want<'_>],
+        from: Option<&LaneCursor>,
+        at_most: usize,
+    ) -> Result<Runnable>;
+
+    /// Which queues there is work in. Queues without any row cost nothing here, however many there
+    /// are; so a relay with many queues asks this first.
+    async fn occupied(&self) -> Result<Occupied>;
 
     /// Counts one more crash suspicion for a row, durably, before it is tried alone.
     /// Absent when the row is gone or the shard is lost.

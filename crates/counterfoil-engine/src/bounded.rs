@@ -21,8 +21,9 @@ use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::store::{
-    Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
-    Settlement, ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Read, RelayId, Remember, Result,
+    Retention, Runnable, Settled, Settlement, ShardRef, Store, StoreError, Survey, Taken, Waiting,
+    Wake, Want,
 };
 use tokio::sync::watch;
 
@@ -131,6 +132,10 @@ impl Store for Bounded {
         self.work(self.inner.survey(relay, queues)).await
     }
 
+    async fn members(&self) -> Result<Vec<RelayId>> {
+        self.work(self.inner.members()).await
+    }
+
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {
         self.work(self.inner.take(relay, wanted)).await
     }
@@ -164,12 +169,16 @@ impl Store for Bounded {
 
     async fn runnable_lanes(
         &self,
-        queue: &str,
-        shards: ShardSet,
-        limit: usize,
-    ) -> Result<Vec<Aggregate>> {
-        self.work(self.inner.runnable_lanes(queue, shards, limit))
+        wants: &[Want<'_>],
+        from: Option<&LaneCursor>,
+        at_most: usize,
+    ) -> Result<Runnable> {
+        self.work(self.inner.runnable_lanes(wants, from, at_most))
             .await
+    }
+
+    async fn occupied(&self) -> Result<Occupied> {
+        self.work(self.inner.occupied()).await
     }
 
     async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {

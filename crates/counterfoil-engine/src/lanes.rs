@@ -205,6 +205,11 @@ impl Lanes {
         self.bytes
     }
 
+    /// Whether nothing is known of any lane, and there is nothing to settle.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lanes.is_empty() && self.known.is_empty() && !self.has_settlement()
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }

@@ -53,6 +53,8 @@ pub(crate) struct Queue {
     pub(crate) lanes: Lanes,
     pub(crate) load: Load,
     pub(crate) shards: BTreeMap<u16, OwnedShard>,
+    /// Some of its shards are to be given back.
+    pub(crate) leaving: bool,
     given: BTreeMap<u16, GivenShard>,
     pub(crate) mark: LowMark,
     /// Grows with every newly owned shard and whenever rows are dropped: what reads that began
@@ -107,6 +109,7 @@ impl Queue {
             lanes: Lanes::new(settings.lane),
             load: Load::default(),
             shards: BTreeMap::new(),
+            leaving: false,
             given: BTreeMap::new(),
             mark: LowMark::default(),
             generation: 0,
@@ -246,6 +249,7 @@ impl Queue {
                 owned.leaving.get_or_insert(at_latest);
             }
         }
+        self.leaving = true;
         self.lanes.drop_shards(shards);
     }
 
@@ -260,6 +264,17 @@ impl Queue {
             .filter(|(n, s)| done(**n, s))
             .map(|(n, _)| *n)
             .collect()
+    }
+
+    /// Whether nothing is to be done for it before something comes from outside.
+    pub(crate) fn at_rest(&self) -> bool {
+        !self.hungry
+            && self.publishing == 0
+            && !self.settling
+            && self.unsettled.is_empty()
+            && !self.refilling
+            && self.refill.is_empty()
+            && self.lanes.is_empty()
     }
 
     /// How many rows may be read.

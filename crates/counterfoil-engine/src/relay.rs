@@ -9,12 +9,13 @@
 //! settlement at a time. For the relay: one read at a time. A slow destination fills its own
 //! memory and is then not read any more.
 
+mod looking;
 pub(crate) mod memory;
 pub(crate) mod ownership;
 mod publishing;
 mod turn;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +24,8 @@ use counterfoil_core::message::Aggregate;
 use counterfoil_core::policy::breaker::Ticket;
 use counterfoil_core::route::Routes;
 use counterfoil_core::store::{
-    Held, Read, RelayId, Result, Settled, ShardRef, Store, Survey, Taken, Waiting,
+    Held, LaneCursor, Occupied, Read, RelayId, Result, Runnable, Settled, ShardRef, Store, Survey,
+    Taken, Waiting,
 };
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -72,9 +74,15 @@ enum Done {
         room: Room,
         result: Result<Held>,
     },
+    Looked {
+        generations: Vec<u64>,
+        took: Duration,
+        result: Result<Occupied>,
+    },
     Runnable {
-        queue: usize,
-        result: Result<Vec<Aggregate>>,
+        asked: Vec<(usize, u64)>,
+        took: Duration,
+        result: Result<Runnable>,
     },
     Published {
         queue: usize,
@@ -92,6 +100,7 @@ enum Done {
         relay: RelayId,
         result: Result<Survey>,
     },
+    StillBalanced,
     Took {
         relay: RelayId,
         result: Result<Vec<Taken>>,
@@ -144,6 +153,7 @@ pub(crate) struct Relay {
     store: Arc<dyn Store>,
     settings: Settings,
     queues: Vec<Queue>,
+    by_name: HashMap<Arc<str>, usize>,
     routes: Routes,
     nudge: Arc<Notify>,
     /// Tells relays in other processes that something was committed.
@@ -158,7 +168,17 @@ pub(crate) struct Relay {
     reads: BTreeSet<ReadNo>,
     reading: bool,
     tending: bool,
+    /// There may be rows in queues that are not known to have any.
+    curious: bool,
+    looking: bool,
+    /// Queues with retries and scheduled rows that are due, and queues with lanes that wait, as the
+    /// last look has shown.
+    due: Vec<usize>,
+    held: Vec<usize>,
+    scanning: bool,
+    scan_from: Option<LaneCursor>,
     balancing: bool,
+    balanced: Option<ownership::Balanced>,
     /// The number of the last look around that has begun.
     look: u64,
     /// Copies were made for other queues.
@@ -167,6 +187,7 @@ pub(crate) struct Relay {
     lively: Instant,
     next_poll: Instant,
     next_tend: Instant,
+    next_look: Instant,
     next_scan: Instant,
     next_rescan: Instant,
     next_balance: Instant,
@@ -192,14 +213,17 @@ impl Relay {
             lease,
         } = signals;
         let now = Instant::now();
-        let queues = specs
+        let queues: Vec<Queue> = specs
             .into_iter()
             .map(|(spec, dependency)| Queue::new(spec, dependency, &settings))
             .collect();
+        let names = queues.iter().map(|q| Arc::clone(q.name()));
+        let by_name = names.zip(0..).collect();
         Self {
             store,
             settings,
             queues,
+            by_name,
             routes,
             nudge,
             voice,
@@ -212,12 +236,20 @@ impl Relay {
             reads: BTreeSet::new(),
             reading: false,
             tending: false,
+            curious: false,
+            looking: false,
+            due: Vec::new(),
+            held: Vec::new(),
+            scanning: false,
+            scan_from: None,
             balancing: false,
+            balanced: None,
             look: 0,
             rerouted: false,
             lively: now,
             next_poll: now,
             next_tend: now,
+            next_look: now,
             next_scan: now,
             next_rescan: now,
             next_balance: now,
@@ -288,7 +320,16 @@ impl Relay {
                 room,
                 result,
             } => self.lanes_done(no, queue, &asked, room, result),
-            Done::Runnable { queue, result } => self.runnable_done(queue, result),
+            Done::Looked {
+                generations,
+                took,
+                result,
+            } => self.looked(&generations, took, result),
+            Done::Runnable {
+                asked,
+                took,
+                result,
+            } => self.runnable_done(&asked, took, result),
             Done::Published {
                 queue,
                 outcomes,
@@ -302,6 +343,7 @@ impl Relay {
                 result,
             } => self.settled(queue, front, *trial, result),
             Done::Surveyed { relay, result } => self.surveyed(&relay, result),
+            Done::StillBalanced => self.still_balanced(),
             Done::Took { relay, result } => self.took(&relay, result),
             Done::Gave { given, result } => self.gave(&given, result),
             Done::Unavailable { queue, result } => self.noted_unavailable(queue, result),
@@ -321,7 +363,13 @@ impl Relay {
                 .unwrap_or(now)
                 .min(now + Duration::from_millis(50));
         }
-        let mut at = self.next_poll.min(self.next_scan);
+        let mut at = self.next_poll;
+        if !self.scanning {
+            at = at.min(self.next_scan);
+        }
+        if self.curious && !self.looking {
+            at = at.min(self.next_look);
+        }
         if !self.tending {
             at = at.min(self.next_tend);
         }
@@ -331,7 +379,7 @@ impl Relay {
         if let Some(pause) = self.store_pause {
             at = at.max(pause);
         }
-        for queue in &self.queues {
+        for queue in self.queues.iter().filter(|q| !q.at_rest()) {
             let unsettled = queue.unsettled.next_at();
             let admitted = queue.dependency.wait().map(|wait| now + wait);
             let times = [admitted, unsettled, queue.linger];
@@ -356,6 +404,10 @@ impl Relay {
 
     /// There may be something new in every queue.
     fn make_hungry(&mut self) {
+        if self.many() {
+            self.curious = true;
+            return;
+        }
         for queue in &mut self.queues {
             queue.hungry = true;
         }
@@ -412,7 +464,7 @@ impl Relay {
     fn end_read(&mut self, no: ReadNo) {
         self.reads.remove(&no);
         let oldest = self.reads.first().copied().unwrap_or(self.next_read);
-        for queue in &mut self.queues {
+        for queue in self.queues.iter_mut().filter(|q| !q.at_rest()) {
             queue.lanes.collect(oldest);
         }
     }

@@ -111,11 +111,9 @@ impl Relay {
 
     /// Lanes with held rows that nothing holds back, sorted.
     pub async fn runnable(&self, queue: &str) -> Vec<Aggregate> {
-        let mut lanes = self
-            .store
-            .runnable_lanes(queue, self.shards(queue), 1_000)
-            .await
-            .unwrap();
+        let wants = [self.want(queue)];
+        let found = self.store.runnable_lanes(&wants, None, 1_000).await;
+        let mut lanes: Vec<_> = found.unwrap().lanes.into_iter().map(|l| l.1).collect();
         lanes.sort();
         lanes
     }

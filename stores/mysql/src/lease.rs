@@ -98,6 +98,16 @@ impl MysqlStore {
         })
     }
 
+    pub(crate) async fn live_names(&self) -> Result<Vec<RelayId>> {
+        let rows: Vec<(Vec<u8>,)> = sqlx::query_as(
+            "SELECT relay FROM counterfoil_relays WHERE lease_until > UTC_TIMESTAMP(6)",
+        )
+        .fetch_all(self.pool())
+        .await
+        .map_err(classify)?;
+        Ok(rows.iter().map(|r| RelayId::stored(&text(&r.0))).collect())
+    }
+
     /// Names of relays whose lease runs, and the queues that each can serve.
     pub(crate) async fn live_relays(&self) -> Result<Vec<(String, Vec<String>)>> {
         let rows: Vec<(Vec<u8>, String)> = sqlx::query_as(

@@ -30,6 +30,7 @@ mod presence;
 mod queues;
 mod relay;
 mod rows;
+mod searching;
 mod server;
 mod session;
 mod settle;

@@ -9,8 +9,8 @@ use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::schema;
 use counterfoil_core::store::{
-    Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
-    Settlement, ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Read, RelayId, Remember, Result,
+    Retention, Runnable, Settled, Settlement, ShardRef, Store, Survey, Taken, Waiting, Wake, Want,
 };
 
 use crate::rows::Sorted;
@@ -60,6 +60,10 @@ impl Store for MysqlStore {
         self.drop_consumer(member).await
     }
 
+    async fn members(&self) -> Result<Vec<RelayId>> {
+        self.live_names().await
+    }
+
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {
         self.take_shards(relay, wanted).await
     }
@@ -100,11 +104,15 @@ impl Store for MysqlStore {
 
     async fn runnable_lanes(
         &self,
-        queue: &str,
-        shards: ShardSet,
-        limit: usize,
-    ) -> Result<Vec<Aggregate>> {
-        self.find_runnable(queue, shards, limit).await
+        wants: &[Want<'_>],
+        from: Option<&LaneCursor>,
+        at_most: usize,
+    ) -> Result<Runnable> {
+        self.find_runnable(wants, from, at_most).await
+    }
+
+    async fn occupied(&self) -> Result<Occupied> {
+        self.find_occupied().await
     }
 
     async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {

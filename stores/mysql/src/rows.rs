@@ -12,7 +12,7 @@ use counterfoil_core::fit::{self, Content, Fit};
 use counterfoil_core::mark::Reach;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::{RawRow, RowState};
-use counterfoil_core::store::{Held, Result, ShardSet, Want};
+use counterfoil_core::store::{Held, Result, Want};
 use futures_util::TryStreamExt;
 use sqlx::mysql::{MySqlArguments, MySqlRow};
 use sqlx::{AssertSqlSafe, MySql, Row};
@@ -123,26 +123,6 @@ impl MysqlStore {
         let cut = fit.cut;
         let rows = self.fill(fit).await?;
         Ok(Held { rows, cut })
-    }
-
-    pub(crate) async fn find_runnable(
-        &self,
-        queue: &str,
-        shards: ShardSet,
-        limit: usize,
-    ) -> Result<Vec<Aggregate>> {
-        let found: Vec<(String, String)> =
-            sqlx::query_as(include_str!("../sql/runnable_lanes.sql"))
-                .bind(queue.as_bytes())
-                .bind(shards.bits())
-                .bind(as_i64(limit))
-                .fetch_all(self.pool())
-                .await
-                .map_err(classify)?;
-        Ok(found
-            .into_iter()
-            .map(|(kind, id)| Aggregate { kind, id })
-            .collect())
     }
 
     async fn by_want(
@@ -275,7 +255,7 @@ fn limit(want: &Want<'_>, skip: &[i64]) -> i64 {
     as_i64(want.limit.saturating_add(skip.len()))
 }
 
-fn union_all(branch: &str, times: usize) -> String {
+pub(crate) fn union_all(branch: &str, times: usize) -> String {
     vec![format!("({branch})"); times].join(" UNION ALL ")
 }
 

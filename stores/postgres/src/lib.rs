@@ -25,6 +25,7 @@ mod parked;
 mod presence;
 mod relay;
 mod rows;
+mod searching;
 mod together;
 mod trust;
 mod values;
@@ -78,6 +79,7 @@ struct Inner {
     trust: Trust,
     reader: Kept,
     settler: Kept,
+    looker: Kept,
     /// Heartbeats never wait for a free connection.
     heart: Mutex<Option<PgConnection>>,
     /// `NOTIFY` goes out on a connection of its own, never inside a business transaction.
@@ -136,6 +138,7 @@ impl PostgresStore {
                 pool,
                 reader: Kept::new(trust.clone()),
                 settler: Kept::new(trust.clone()),
+                looker: Kept::new(trust.clone()),
                 trust,
                 heart: Mutex::new(None),
                 voice: Mutex::new(None),
@@ -182,6 +185,11 @@ impl PostgresStore {
     /// The connection that settles.
     pub(crate) fn settler(&self) -> &Kept {
         &self.inner.settler
+    }
+
+    /// The connection that looks where there is work.
+    pub(crate) fn looker(&self) -> &Kept {
+        &self.inner.looker
     }
 
     /// Where to listen.

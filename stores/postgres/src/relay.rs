@@ -10,9 +10,9 @@ use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::schema;
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{
-    Enqueued, Fence, Held, Kept, Keyed, Owned, Park, Read, RelayId, Remember, Result, Retention,
-    Retry, Settled, Settlement, ShardRef, ShardSet, Store, StoreError, Survey, Taken, Waiting,
-    Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Owned, Park, Read, RelayId, Remember,
+    Result, Retention, Retry, Runnable, Settled, Settlement, ShardRef, ShardSet, Store, StoreError,
+    Survey, Taken, Waiting, Wake, Want,
 };
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{ConnectOptions, Connection, Postgres, Row, Transaction};
@@ -134,6 +134,16 @@ impl Store for PostgresStore {
 
     async fn forget_consumer(&self, member: &RelayId) -> Result<()> {
         self.drop_consumer(member).await
+    }
+
+    async fn members(&self) -> Result<Vec<RelayId>> {
+        let members: Vec<(String,)> = sqlx::query_as(
+            "SELECT relay FROM counterfoil_relays WHERE lease_until > clock_timestamp()",
+        )
+        .fetch_all(self.pool())
+        .await
+        .map_err(classify)?;
+        Ok(members.iter().map(|m| RelayId::stored(&m.0)).collect())
     }
 
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {
@@ -295,22 +305,15 @@ impl Store for PostgresStore {
 
     async fn runnable_lanes(
         &self,
-        queue: &str,
-        shards: ShardSet,
-        limit: usize,
-    ) -> Result<Vec<Aggregate>> {
-        let found: Vec<(String, String)> =
-            sqlx::query_as(include_str!("../sql/runnable_lanes.sql"))
-                .bind(queue)
-                .bind(shards.bits())
-                .bind(as_i64(limit))
-                .fetch_all(self.pool())
-                .await
-                .map_err(classify)?;
-        Ok(found
-            .into_iter()
-            .map(|(kind, id)| Aggregate { kind, id })
-            .collect())
+        wants: &[Want<'_>],
+        from: Option<&LaneCursor>,
+        at_most: usize,
+    ) -> Result<Runnable> {
+        self.find_runnable(wants, from, at_most).await
+    }
+
+    async fn occupied(&self) -> Result<Occupied> {
+        self.find_occupied().await
     }
 
     async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
@@ -643,7 +646,7 @@ fn shares(wants: &[Want<'_>]) -> Vec<i64> {
     wants.iter().map(share).collect()
 }
 
-fn as_i64(n: usize) -> i64 {
+pub(crate) fn as_i64(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
@@ -658,7 +661,7 @@ impl PostgresStore {
         }
         // From here on the pool lends nothing, and waits for what it has lent.
         let closing = self.inner.pool.close();
-        for kept in [self.reader(), self.settler()] {
+        for kept in [self.reader(), self.settler(), self.looker()] {
             // Work that fails sends the connection that was kept back to the pool.
             let work = async |_: &mut PgConnection| Err(StoreError::Doomed("closed".into()));
             let _: Result<()> = kept.with(self.pool(), work).await;

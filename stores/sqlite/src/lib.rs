@@ -37,6 +37,7 @@ mod presence;
 mod reading;
 mod relay;
 mod rows;
+mod searching;
 mod settle;
 mod wake;
 mod write;

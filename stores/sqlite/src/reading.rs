@@ -15,7 +15,7 @@ use counterfoil_core::fit::{self, Fit, Found};
 use counterfoil_core::mark::{Horizon, Reach};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::RawRow;
-use counterfoil_core::store::{Held, Read, Result, ShardSet, Waiting, Want};
+use counterfoil_core::store::{Held, Read, Result, Waiting, Want};
 use serde_json::json;
 use sqlx::Row;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -101,37 +101,9 @@ impl SqliteStore {
         snapshot.commit().await.map_err(classify)?;
         Ok(Held { rows, cut })
     }
-
-    pub(crate) async fn find_lanes(
-        &self,
-        queue: &str,
-        shards: ShardSet,
-        limit: usize,
-    ) -> Result<Vec<Aggregate>> {
-        if !shards.contains(0) {
-            return Ok(Vec::new());
-        }
-        let found = sqlx::query(include_str!("../sql/runnable_lanes.sql"))
-            .bind(queue)
-            .bind(as_i64(limit))
-            .fetch_all(self.reader())
-            .await
-            .map_err(classify)?;
-        // A name that is no UTF-8 is no lane: such a row is parked when it is read.
-        let name = |row: &SqliteRow, n: usize| row.try_get_unchecked::<String, _>(n).ok();
-        Ok(found
-            .iter()
-            .filter_map(|row| {
-                Some(Aggregate {
-                    kind: name(row, 0)?,
-                    id: name(row, 1)?,
-                })
-            })
-            .collect())
-    }
 }
 
-async fn paused_queues(tx: &mut SqliteConnection) -> Result<Vec<String>> {
+pub(crate) async fn paused_queues(tx: &mut SqliteConnection) -> Result<Vec<String>> {
     sqlx::query_scalar("SELECT queue FROM counterfoil_queues WHERE paused_at IS NOT NULL")
         .fetch_all(tx)
         .await
@@ -243,6 +215,6 @@ fn limit(want: &Want<'_>) -> i64 {
     }
 }
 
-fn as_i64(n: usize) -> i64 {
+pub(crate) fn as_i64(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

@@ -9,8 +9,8 @@ use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::schema;
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{
-    Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
-    Settlement, ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Read, RelayId, Remember, Result,
+    Retention, Runnable, Settled, Settlement, ShardRef, Store, Survey, Taken, Waiting, Wake, Want,
 };
 
 use crate::desk::note_queue;
@@ -64,6 +64,11 @@ impl Store for SqliteStore {
         self.drop_consumer(member).await
     }
 
+    async fn members(&self) -> Result<Vec<RelayId>> {
+        let survey = self.survey_queues(&[]).await?;
+        Ok(survey.members.into_iter().map(|m| m.0).collect())
+    }
+
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {
         self.take_queues(relay, wanted).await
     }
@@ -96,11 +101,15 @@ impl Store for SqliteStore {
 
     async fn runnable_lanes(
         &self,
-        queue: &str,
-        shards: ShardSet,
-        limit: usize,
-    ) -> Result<Vec<Aggregate>> {
-        self.find_lanes(queue, shards, limit).await
+        wants: &[Want<'_>],
+        from: Option<&LaneCursor>,
+        at_most: usize,
+    ) -> Result<Runnable> {
+        self.find_lanes(wants, from, at_most).await
+    }
+
+    async fn occupied(&self) -> Result<Occupied> {
+        self.find_occupied().await
     }
 
     async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {

@@ -1,6 +1,6 @@
 //! Who owns what: the relay's part. The plan itself is `counterfoil_core::balance`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,16 @@ use counterfoil_core::balance;
 use counterfoil_core::store::{RelayId, Result, ShardRef, ShardSet, Survey, Taken};
 
 use super::{Done, Relay};
+
+/// A relay that has its share looks at all shards again after so many leases, also when nobody has
+/// come or gone.
+const LOOK_AT_ALL: u32 = 4;
+
+/// Everybody has had its share, and these relays lived then.
+pub(super) struct Balanced {
+    members: BTreeSet<RelayId>,
+    until: Instant,
+}
 
 impl Relay {
     /// Looks at who lives and owns what. Also while the relay stops: a relay that does nothing at the
@@ -21,13 +31,28 @@ impl Relay {
         self.next_balance = now + self.settings.lease / 3;
         let (store, relay) = (Arc::clone(&self.store), self.relay_id());
         let names = self.names();
+        let known = self.balanced.as_ref().filter(|known| now < known.until);
+        let known = known.map(|known| known.members.clone());
         self.ops.spawn(async move {
+            if let Some(known) = known
+                && let Ok(members) = store.members().await
+                && members.into_iter().collect::<BTreeSet<_>>() == known
+            {
+                return Done::StillBalanced;
+            }
             let result = store.survey(&relay, &names).await;
             Done::Surveyed { relay, result }
         });
     }
 
+    /// Nobody has come or gone since the last look at everything.
+    pub(super) fn still_balanced(&mut self) {
+        self.store_answered();
+        self.balancing = false;
+    }
+
     pub(super) fn surveyed(&mut self, relay: &RelayId, result: Result<Survey>) {
+        self.balanced = None;
         let survey = match result {
             Ok(survey) => survey,
             Err(error) => {
@@ -41,13 +66,21 @@ impl Relay {
             return;
         }
         self.set_alone(survey.members.iter().all(|(member, _)| member == relay));
-        self.compare(relay, &survey);
+        let agreed = self.compare(relay, &survey);
         let plan = balance::plan(relay, &self.names(), self.store.shards(), &survey);
         let at_latest = Instant::now() + self.settings.handover;
         for (queue, shards) in by_queue(&plan.give) {
-            if let Some(queue) = self.queues.iter_mut().find(|q| *q.name() == queue) {
-                queue.leave(shards, at_latest);
+            if let Some(place) = self.by_name.get(&queue) {
+                self.queues[*place].leave(shards, at_latest);
             }
+        }
+        let calm = agreed && plan == balance::Plan::default();
+        // A look at all shards of many queues is dear, and while nobody comes or goes it shows nothing new.
+        if self.many() && calm && !self.queues.iter().any(|q| q.leaving) {
+            self.balanced = Some(Balanced {
+                members: survey.members.into_iter().map(|m| m.0).collect(),
+                until: Instant::now() + self.settings.lease * LOOK_AT_ALL,
+            });
         }
         if plan.take.is_empty() {
             self.balancing = false;
@@ -60,15 +93,16 @@ impl Relay {
         });
     }
 
-    /// What the store says about our shards outranks what we think.
-    fn compare(&mut self, relay: &RelayId, survey: &Survey) {
+    /// What the store says about our shards outranks what we think. Answers whether it says the same.
+    fn compare(&mut self, relay: &RelayId, survey: &Survey) -> bool {
+        let mut agreed = true;
+        let mut owned: HashMap<&str, BTreeMap<u16, i64>> = HashMap::new();
+        for o in survey.owned.iter().filter(|o| o.owner == *relay) {
+            let shards = owned.entry(&o.shard.queue).or_default();
+            shards.insert(o.shard.shard, o.epoch);
+        }
         for queue in &mut self.queues {
-            let ours: BTreeMap<u16, i64> = survey
-                .owned
-                .iter()
-                .filter(|o| o.owner == *relay && o.shard.queue == *queue.name())
-                .map(|o| (o.shard.shard, o.epoch))
-                .collect();
+            let ours = owned.remove(&**queue.name()).unwrap_or_default();
             let lost: ShardSet = queue
                 .shards
                 .iter()
@@ -76,6 +110,7 @@ impl Relay {
                 .map(|(shard, _)| *shard)
                 .collect();
             if !lost.is_empty() {
+                agreed = false;
                 tracing::warn!(queue = &**queue.name(), shards = ?lost, "shards were lost");
                 queue.lost(lost);
             }
@@ -83,6 +118,7 @@ impl Relay {
                 if queue.shards.contains_key(&shard) {
                     continue;
                 }
+                agreed = false;
                 if let Some(from_dead) = queue.found(shard, epoch, self.look) {
                     let shard = ShardRef {
                         queue: Arc::clone(queue.name()),
@@ -96,6 +132,7 @@ impl Relay {
                 }
             }
         }
+        agreed
     }
 
     pub(super) fn took(&mut self, relay: &RelayId, result: Result<Vec<Taken>>) {
@@ -108,12 +145,8 @@ impl Relay {
             return;
         }
         for taken in &taken {
-            if let Some(queue) = self
-                .queues
-                .iter_mut()
-                .find(|q| *q.name() == taken.shard.queue)
-            {
-                queue.took(taken);
+            if let Some(place) = self.by_name.get(&taken.shard.queue) {
+                self.queues[*place].took(taken);
             }
         }
         if !taken.is_empty() {
@@ -121,6 +154,7 @@ impl Relay {
             tracing::info!(shards = taken.len(), from_dead_relays = dead, "took shards");
             let now = Instant::now();
             (self.next_tend, self.next_scan) = (now, now);
+            self.scan_from = None;
             self.make_hungry();
         }
         self.count_owned();
@@ -129,7 +163,7 @@ impl Relay {
     /// Gives back what has been left in peace.
     pub(super) fn start_give(&mut self, now: Instant) {
         let mut given: Vec<ShardRef> = Vec::new();
-        for queue in &mut self.queues {
+        for queue in self.queues.iter_mut().filter(|q| q.leaving) {
             for shard in queue.left(now) {
                 queue.give(shard);
                 given.push(ShardRef {
@@ -137,6 +171,7 @@ impl Relay {
                     shard,
                 });
             }
+            queue.leaving = queue.shards.values().any(|s| s.leaving.is_some());
         }
         if given.is_empty() {
             return;
@@ -151,7 +186,8 @@ impl Relay {
     pub(super) fn gave(&mut self, given: &[ShardRef], result: Result<()>) {
         let next = self.look + 1;
         for (name, shards) in by_queue(given) {
-            if let Some(queue) = self.queues.iter_mut().find(|q| *q.name() == name) {
+            if let Some(place) = self.by_name.get(&name) {
+                let queue = &mut self.queues[*place];
                 shards.iter().for_each(|shard| queue.gave(shard, next));
             }
         }
@@ -171,6 +207,7 @@ impl Relay {
         }
         if self.named.replace(relay).is_some() {
             tracing::warn!("the lease ran out: starting anew without shards");
+            self.balanced = None;
             for queue in &mut self.queues {
                 let all = queue.shards.keys().copied().collect();
                 queue.lost(all);

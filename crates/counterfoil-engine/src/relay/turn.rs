@@ -8,7 +8,7 @@ use counterfoil_core::message::Aggregate;
 use counterfoil_core::row::{RawRow, RowState};
 use counterfoil_core::store::{Held, Read, Result, Settled, ShardSet, StoreError, Waiting, Want};
 
-use super::{Asked, Done, LINGER, Relay, Room, SCAN_LANES, store_pause};
+use super::{Asked, Done, LINGER, Relay, Room, store_pause};
 use crate::lanes::{ReadNo, Source};
 use crate::settings::OnPark;
 use crate::unsettled::{Blame, Trial};
@@ -24,11 +24,15 @@ impl Relay {
         self.start_balance(now);
         self.start_give(now);
         for queue in 0..self.queues.len() {
+            if self.queues[queue].at_rest() {
+                continue;
+            }
             self.start_publish(queue, now);
             self.start_settle(queue, now);
             self.start_refill(queue, now);
         }
         if !self.stopping {
+            self.start_look(now);
             self.start_read(now);
             self.start_tend(now);
             self.start_scan(now);
@@ -49,10 +53,13 @@ impl Relay {
         let hungry = self.queues.iter().filter(|q| q.hungry).count();
         let shared = self.memory_left() / hungry.max(1);
         for (i, queue) in self.queues.iter_mut().enumerate() {
+            if !queue.hungry {
+                continue;
+            }
             let room = queue.room(&self.settings);
             let held = queue.lanes.bytes();
             let offer = queue.load.offer(held, self.settings.queue_memory, shared);
-            if let Some(bytes) = offer.filter(|_| queue.hungry && room > threshold) {
+            if let Some(bytes) = offer.filter(|_| room > threshold) {
                 queue.hungry = false;
                 queue.load.expect(bytes);
                 asked.push(Asked {
@@ -190,10 +197,18 @@ impl Relay {
         if self.tending || now < self.next_tend || !self.store_open(now) {
             return;
         }
-        let served: Vec<usize> = (0..self.queues.len())
+        self.next_tend = now + self.poll_pause(now);
+        let places = if self.many() {
+            // What has come due since the last look is found by the next one.
+            self.curious = true;
+            std::mem::take(&mut self.due)
+        } else {
+            (0..self.queues.len()).collect()
+        };
+        let served: Vec<usize> = places
+            .into_iter()
             .filter(|q| !self.queues[*q].shards.is_empty())
             .collect();
-        self.next_tend = now + self.poll_pause(now);
         if served.is_empty() {
             return;
         }
@@ -258,38 +273,6 @@ impl Relay {
             }
         }
         self.end_read(no);
-    }
-
-    /// Looks for held rows that nothing holds any more: after a takeover, or after an operator
-    /// has ignored or cancelled what they waited for.
-    fn start_scan(&mut self, now: Instant) {
-        if now < self.next_scan || !self.store_open(now) {
-            return;
-        }
-        self.next_scan = now + SCAN_LANES;
-        for (i, queue) in self.queues.iter().enumerate() {
-            let shards = queue.active();
-            // Nothing could be brought back before the first read.
-            if queue.paused || shards.is_empty() || queue.mark.covered() == 0 {
-                continue;
-            }
-            let (store, name) = (Arc::clone(&self.store), Arc::clone(queue.name()));
-            self.ops.spawn(async move {
-                let result = store.runnable_lanes(&name, shards, LANES_AT_ONCE).await;
-                Done::Runnable { queue: i, result }
-            });
-        }
-    }
-
-    pub(super) fn runnable_done(&mut self, queue: usize, result: Result<Vec<Aggregate>>) {
-        match result {
-            Err(error) => self.store_failed("look for held messages", &error),
-            Ok(found) => {
-                let queue = &mut self.queues[queue];
-                let due = queue.lanes.runnable(found);
-                queue.refill.extend(due);
-            }
-        }
     }
 
     fn start_refill(&mut self, index: usize, now: Instant) {
@@ -430,6 +413,7 @@ impl Relay {
             metrics::counter!("counterfoil_fenced_total", "queue" => queue.name().to_string())
                 .increment(1);
             queue.lost(settled.lost.into_iter().collect());
+            self.balanced = None;
         }
         if !batch.settlement.retry.is_empty() {
             let soonest = batch

@@ -9,6 +9,7 @@
 mod breaker;
 mod failures;
 mod handover;
+mod many;
 mod memory;
 mod order;
 mod stopping;

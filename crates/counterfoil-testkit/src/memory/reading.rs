@@ -1,9 +1,11 @@
 //! What a relay gets to see.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use chrono::{DateTime, Utc};
 use counterfoil_core::message::Aggregate;
-use counterfoil_core::row::RawRow;
-use counterfoil_core::store::{ShardSet, Want};
+use counterfoil_core::row::{RawRow, RowState};
+use counterfoil_core::store::{LaneCursor, Occupied, Runnable, Want};
 
 use super::state::{Row, State};
 
@@ -61,22 +63,67 @@ impl State {
 
     pub(super) fn runnable_lanes(
         &self,
-        queue: &str,
-        shards: ShardSet,
-        limit: usize,
-    ) -> Vec<Aggregate> {
-        let mut lanes: Vec<Aggregate> = self
+        wants: &[Want<'_>],
+        from: Option<&LaneCursor>,
+        at_most: usize,
+    ) -> Runnable {
+        let place = |queue: &str| wants.iter().position(|want| want.queue == queue);
+        let lanes: BTreeMap<(String, Aggregate), u16> = self
             .outbox
             .values()
-            .filter(|row| row.held() && row.queue() == queue && shards.contains(row.shard()))
-            .filter_map(Row::lane)
+            .filter(|row| row.held() || row.state == RowState::Retrying)
+            .filter(|row| place(row.queue()).is_some())
+            .filter_map(|row| {
+                let lane = row.lane()?;
+                Some(((row.queue().to_owned(), lane), row.shard()))
+            })
             .collect();
-        lanes.sort();
-        lanes.dedup();
-        lanes.retain(|lane| !self.blocked(queue, lane));
-        lanes.truncate(limit);
-        lanes
+        let mut ahead = lanes
+            .iter()
+            .filter(|((queue, lane), _)| from.is_none_or(|from| cursor(queue, lane).1 > key(from)));
+        let looked_at: Vec<_> = ahead.by_ref().take(at_most).collect();
+        let free = looked_at.iter().filter_map(|((queue, lane), shard)| {
+            let place = place(queue)?;
+            let asked = wants[place].shards.contains(**shard);
+            (asked && !self.blocked(queue, lane)).then(|| (place, lane.clone()))
+        });
+        let last = looked_at.last().filter(|_| looked_at.len() == at_most);
+        Runnable {
+            lanes: free.collect(),
+            next: last.map(|((queue, lane), _)| cursor(queue, lane).0),
+        }
     }
+
+    pub(super) fn occupied(&self, now: DateTime<Utc>) -> Occupied {
+        let queues = |wanted: &dyn Fn(&Row) -> bool| -> Vec<String> {
+            let rows = self.outbox.values().filter(|row| wanted(row));
+            let names: BTreeSet<&str> = rows.map(Row::queue).collect();
+            names.into_iter().map(str::to_owned).collect()
+        };
+        let paused = self.queues.iter().filter(|(_, q)| q.paused.is_some());
+        Occupied {
+            new: queues(&|row| !row.waits() && !row.held()),
+            due: queues(&|row| row.waits() && row.due(now)),
+            held: queues(&|row| row.held() || row.state == RowState::Retrying),
+            paused: paused.map(|(name, _)| name.clone()).collect(),
+        }
+    }
+}
+
+/// A lane as a cursor, and as what cursors are compared by.
+fn cursor(queue: &str, lane: &Aggregate) -> (LaneCursor, (String, String, String)) {
+    let cursor = LaneCursor {
+        queue: queue.to_owned(),
+        lane: format!("{}:{}{}", lane.kind.len(), lane.kind, lane.id),
+    };
+    let key = (queue.to_owned(), lane.kind.clone(), lane.id.clone());
+    (cursor, key)
+}
+
+fn key(cursor: &LaneCursor) -> (String, String, String) {
+    let (length, rest) = cursor.lane.split_once(':').unwrap_or_default();
+    let (kind, id) = rest.split_at(length.parse().unwrap_or(0));
+    (cursor.queue.clone(), kind.to_owned(), id.to_owned())
 }
 
 fn asked_for(row: &Row, want: &Want<'_>, skip: &[i64]) -> bool {

@@ -11,8 +11,8 @@ use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{
-    Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
-    Settlement, ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Read, RelayId, Remember, Result,
+    Retention, Runnable, Settled, Settlement, ShardRef, Store, Survey, Taken, Waiting, Wake, Want,
 };
 use tokio::sync::watch;
 
@@ -77,6 +77,12 @@ impl Store for MemoryStore {
         self.begin_call("forget_consumer").await;
         self.lock().consumers.remove(member);
         Ok(())
+    }
+
+    async fn members(&self) -> Result<Vec<RelayId>> {
+        self.begin_call("members").await;
+        let survey = self.lock().survey(&[], self.clock().now());
+        Ok(survey.members.into_iter().map(|m| m.0).collect())
     }
 
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {
@@ -146,12 +152,17 @@ impl Store for MemoryStore {
 
     async fn runnable_lanes(
         &self,
-        queue: &str,
-        shards: ShardSet,
-        limit: usize,
-    ) -> Result<Vec<Aggregate>> {
+        wants: &[Want<'_>],
+        from: Option<&LaneCursor>,
+        at_most: usize,
+    ) -> Result<Runnable> {
         self.begin_call("runnable_lanes").await;
-        Ok(self.lock().runnable_lanes(queue, shards, limit))
+        Ok(self.lock().runnable_lanes(wants, from, at_most))
+    }
+
+    async fn occupied(&self) -> Result<Occupied> {
+        self.begin_call("occupied").await;
+        Ok(self.lock().occupied(self.clock().now()))
     }
 
     async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {

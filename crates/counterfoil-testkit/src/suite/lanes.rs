@@ -1,8 +1,10 @@
 //! Order within an aggregate: who waits behind whom, and who goes next.
 
+use std::time::Duration;
+
 use counterfoil_core::message::{Aggregate, Message};
 use counterfoil_core::row::RowState;
-use counterfoil_core::store::{Settlement, ShardSet};
+use counterfoil_core::store::{Occupied, Settlement, ShardSet, Want};
 
 use crate::fixture::{
     Fixture, LATER, OTHER, PLENTY, QUEUE, ids, ids_of, judge, lane, message, messages, pairs,
@@ -170,49 +172,115 @@ pub async fn runnable_lanes_are_found_exactly<H: Harness>(t: Fixture<H>) {
     assert_eq!(found, expected);
     assert_eq!(relay.runnable(OTHER).await, [lane("elsewhere")]);
     let store = &relay.store;
-    let few = store
-        .runnable_lanes(QUEUE, relay.shards(QUEUE), 3)
-        .await
-        .unwrap();
-    assert!(
-        few.len() == 3 && few.iter().all(|l| expected.contains(l)),
-        "the limit is a limit"
-    );
-    let none = store
-        .runnable_lanes(QUEUE, ShardSet::EMPTY, 100)
-        .await
-        .unwrap();
-    assert_eq!(none, []);
+    let in_shards = async |shards: ShardSet| {
+        let want = Want {
+            shards,
+            ..relay.want(QUEUE)
+        };
+        let found = store.runnable_lanes(&[want], None, 100).await.unwrap();
+        found.lanes.into_iter().map(|l| l.1).collect::<Vec<_>>()
+    };
+    assert_eq!(in_shards(ShardSet::EMPTY).await, []);
     let mut by_shard = Vec::new();
     for shard in 0..store.shards() {
-        let one = [shard].into_iter().collect();
-        by_shard.extend(store.runnable_lanes(QUEUE, one, 100).await.unwrap());
+        by_shard.extend(in_shards([shard].into_iter().collect()).await);
     }
     by_shard.sort();
     assert_eq!(by_shard, expected, "each lane is in one shard");
 }
 
-/// A limit counts lanes that can run: blocked ones must not use it up.
-pub async fn blocked_lanes_do_not_use_up_the_limit<H: Harness>(t: Fixture<H>) {
-    let relay = t.relay(&[QUEUE]).await;
-    for name in ["a", "b", "c", "z"] {
-        t.put(&messages(name, 2)).await;
-        let rows = relay.read(QUEUE).await;
-        relay.hold(QUEUE, &rows[1..]).await;
-        if name == "z" {
-            relay.sent(QUEUE, &rows[..1]).await;
-        } else {
-            relay.retry(QUEUE, &rows[0]).await;
+/// A search looks at so many lanes of all its queues and no more, and goes on where it stopped; what
+/// it passes on the way, lanes that are blocked and queues that nobody asked for, hides nothing.
+pub async fn a_search_for_lanes_goes_on_where_it_stopped<H: Harness>(t: Fixture<H>) {
+    let queues = ["a", "b", "c", "d"];
+    let relay = t.relay(&queues).await;
+    for queue in queues {
+        for n in 0..5 {
+            let name = format!("{n}-of-{queue}");
+            t.put(&[
+                message(&name, 1).queue(queue),
+                message(&name, 2).queue(queue),
+            ])
+            .await;
+            let rows = relay.read(queue).await;
+            relay.hold(queue, &rows[1..]).await;
+            match n {
+                1 => relay.retry(queue, &rows[0]).await,
+                3 => relay.park(queue, &rows[0]).await,
+                _ => drop(relay.sent(queue, &rows[..1]).await),
+            }
         }
     }
 
-    let found = relay
+    for at_most in [1, 2, 3, 7, 100] {
+        let wants = [relay.want("d"), relay.want("a"), relay.want("c")];
+        let (mut found, mut from, mut searches) = (Vec::new(), None, 0);
+        loop {
+            let some = relay.store.runnable_lanes(&wants, from.as_ref(), at_most);
+            let some = some.await.unwrap();
+            assert!(some.lanes.len() <= at_most, "it looks at {at_most}");
+            found.extend(
+                some.lanes
+                    .into_iter()
+                    .map(|(want, l)| (wants[want].queue, l)),
+            );
+            searches += 1;
+            match some.next {
+                Some(next) => from = Some(next),
+                None => break,
+            }
+        }
+        found.sort();
+        let expected: Vec<_> = ["a", "c", "d"]
+            .into_iter()
+            .flat_map(|queue| [0, 2, 4].map(|n| (queue, lane(format!("{n}-of-{queue}")))))
+            .collect();
+        assert_eq!(found, expected, "at most {at_most}");
+        assert!(searches > 15 / at_most, "{searches} searches of {at_most}");
+    }
+}
+
+/// Exactly the queues in which there is work of each kind, among queues of others.
+pub async fn queues_with_work_are_told<H: Harness>(t: Fixture<H>) {
+    let relay = t
+        .relay(&["held", "idle", "new", "parked", "retrying", ""])
+        .await;
+    let nothing = relay.store.occupied().await.unwrap();
+    for queue in ["held", "parked", "retrying"] {
+        t.put(&[message("x", 1).queue(queue), message("x", 2).queue(queue)])
+            .await;
+        let rows = relay.read(queue).await;
+        match queue {
+            "held" => relay.hold(queue, &rows).await,
+            "parked" => {
+                relay.park(queue, &rows[0]).await;
+                relay.sent(queue, &rows[1..]).await;
+            }
+            _ => {
+                relay.retry_in(queue, &rows[0], Duration::ZERO).await;
+                relay.sent(queue, &rows[1..]).await;
+            }
+        }
+    }
+    t.put(&[message("x", 1).queue("new"), message("x", 1)])
+        .await;
+    relay
         .store
-        .runnable_lanes(QUEUE, relay.shards(QUEUE), 1)
+        .pause("idle", "for a test", "suite")
         .await
         .unwrap();
 
-    assert_eq!(found, [lane("z")]);
+    let mut occupied = relay.store.occupied().await.unwrap();
+
+    assert_eq!(nothing, Occupied::default());
+    for queues in [&mut occupied.new, &mut occupied.due, &mut occupied.held] {
+        queues.sort();
+    }
+    let expected = |queues: &[&str]| queues.iter().map(|q| (*q).to_owned()).collect::<Vec<_>>();
+    assert_eq!(occupied.new, expected(&[QUEUE, "new"]));
+    assert_eq!(occupied.due, expected(&["retrying"]));
+    assert_eq!(occupied.held, expected(&["held", "retrying"]));
+    assert_eq!(occupied.paused, expected(&["idle"]));
 }
 
 /// Names are compared byte by byte, and look-alikes never wait for each other.

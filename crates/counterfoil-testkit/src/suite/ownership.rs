@@ -99,6 +99,8 @@ pub async fn a_relay_that_leaves_is_forgotten_and_owns_nothing<H: Harness>(t: Fi
         .unwrap();
     assert!(survey.members.iter().all(|(relay, _)| *relay != first.id));
     assert_eq!(survey.owned, []);
+    let members = second.store.members().await.unwrap();
+    assert_eq!(members, std::slice::from_ref(&second.id));
     assert!(!first.store.heartbeat(&first.id, LEASE).await.unwrap());
     let taken = second.take_all().await;
     assert_eq!(taken.len(), first.epochs.len());

@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
 use counterfoil_core::store::{
-    Enqueued, Fence, Held, Kept, Keyed, Read, RelayId, Remember, Result, Retention, Settled,
-    Settlement, ShardRef, ShardSet, Store, Survey, Taken, Waiting, Wake, Want,
+    Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Read, RelayId, Remember, Result,
+    Retention, Runnable, Settled, Settlement, ShardRef, Store, Survey, Taken, Waiting, Wake, Want,
 };
 use tokio::sync::watch;
 
@@ -163,6 +163,10 @@ impl Store for BrokenStore {
         self.inner.survey(relay, queues).await
     }
 
+    async fn members(&self) -> Result<Vec<RelayId>> {
+        self.inner.members().await
+    }
+
     async fn give(&self, relay: &RelayId, given: &[ShardRef]) -> Result<()> {
         self.inner.give(relay, given).await
     }
@@ -187,11 +191,15 @@ impl Store for BrokenStore {
 
     async fn runnable_lanes(
         &self,
-        queue: &str,
-        shards: ShardSet,
-        limit: usize,
-    ) -> Result<Vec<Aggregate>> {
-        self.inner.runnable_lanes(queue, shards, limit).await
+        wants: &[Want<'_>],
+        from: Option<&LaneCursor>,
+        at_most: usize,
+    ) -> Result<Runnable> {
+        self.inner.runnable_lanes(wants, from, at_most).await
+    }
+
+    async fn occupied(&self) -> Result<Occupied> {
+        self.inner.occupied().await
     }
 
     async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
