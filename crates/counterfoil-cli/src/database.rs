@@ -216,7 +216,15 @@ pub(crate) fn guard_table(dialect: Dialect, name: &str) -> Result<String> {
 
 /// The error, and of which database.
 pub(crate) fn unusable(outbox: &dyn Outbox, error: &StoreError) -> Failure {
-    Failure::failed(format!("{}: {}", outbox.describe(), error.one_line()))
+    let text = error.one_line();
+    let hint = match text.contains("TLS") || text.contains("certificate") {
+        true => {
+            "; a database on another machine must show a certificate that is trusted, unless its URL says \
+             otherwise: see `sslmode`"
+        }
+        false => "",
+    };
+    Failure::failed(format!("{}: {text}{hint}", outbox.describe()))
 }
 
 fn shared<S: Outbox>(opened: counterfoil_core::store::Result<S>) -> Result<Arc<dyn Outbox>> {

@@ -172,6 +172,7 @@ impl Engine {
         let bounded = Arc::new(Bounded::new(store, settings.lease));
         let store: Arc<dyn Store> = Arc::clone(&bounded) as _;
         let mut keeper = Keeper::new(Arc::clone(&store), registry.clone());
+        keeper.beside_relay(!queues.is_empty());
         keeper.sync().await?;
         let nudge = Nudge::default();
         let alone = Arc::new(AtomicBool::new(false));
@@ -330,6 +331,8 @@ async fn heartbeat(
 ) {
     let mut pause = beat(settings.lease);
     let mut missed = 0u32;
+    // Whether the end of the lease was reported.
+    let mut over = false;
     loop {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -363,14 +366,26 @@ async fn heartbeat(
             },
             Err(error) => {
                 missed += 1;
-                if missed == 1 {
-                    tracing::warn!(error = error.one_line(), "no heartbeat; trying again");
+                // That the database is away the relay says, once. The end of the lease is another matter.
+                let until = tell.borrow().until;
+                if !over && until.is_some_and(|until| Instant::now() >= until) {
+                    over = true;
+                    tracing::warn!(
+                        error = error.one_line(),
+                        "no heartbeat within the lease: nothing is delivered until the database answers"
+                    );
+                } else {
+                    tracing::debug!(
+                        error = error.one_line(),
+                        missed,
+                        "no heartbeat; trying again"
+                    );
                 }
                 continue;
             }
         }
         pause = beat(settings.lease);
-        missed = 0;
+        (missed, over) = (0, false);
     }
 }
 

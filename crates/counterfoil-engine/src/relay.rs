@@ -416,11 +416,12 @@ impl Relay {
     fn store_failed(&mut self, what: &str, error: &counterfoil_core::StoreError) {
         let now = Instant::now();
         // Operations that fail together are one failure.
-        if self.store_failures == 0 || self.store_open(now) {
+        let news = self.store_failures == 0 || self.store_open(now);
+        if news {
             self.store_failures = self.store_failures.saturating_add(1);
             self.store_pause = Some(now + store_pause(self.store_failures));
         }
-        if self.store_failures == 1 {
+        if news && self.store_failures == 1 {
             tracing::error!(error = error.one_line(), "cannot {what}; trying again");
         } else {
             tracing::debug!(

@@ -3,8 +3,8 @@
 use crate::args::{Config, Global};
 use crate::config::{DEFAULT_FILE, Loaded};
 use crate::database::Place;
-use crate::failure::Result;
-use crate::print;
+use crate::failure::{Failure, Result};
+use crate::{print, serve};
 
 pub(super) fn run(global: &Global, what: &Config) -> Result {
     match what {
@@ -13,6 +13,9 @@ pub(super) fn run(global: &Global, what: &Config) -> Result {
             let (loaded, settings) =
                 Loaded::check(global.config.as_deref(), &global.overrides(None))?;
             Place::find(global, &loaded)?;
+            if let Some(certificate) = settings.certificate.clone() {
+                serve::check_certificate(certificate).map_err(Failure::config)?;
+            }
             let (destinations, routes) = (settings.queues.len(), settings.routes.iter().count());
             let file = match loaded.path() {
                 Some(path) => path.display().to_string(),

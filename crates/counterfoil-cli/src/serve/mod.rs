@@ -38,11 +38,16 @@ use crate::args::{Global, Serve};
 use crate::bridge;
 #[cfg(feature = "sqlite")]
 use crate::config::Tokens;
-use crate::config::{Consumer, Loaded, Settings};
+use crate::config::{Certificate, Consumer, Loaded, Settings};
 use crate::database::{Outbox, Place, unusable};
 use crate::failure::{Failure, Result};
 use ready::Ready;
 use signal::Signals;
+
+/// Whether the API could show this.
+pub(crate) fn check_certificate(files: Certificate) -> std::result::Result<(), String> {
+    tls::Identity::read(files).map(|_| ())
+}
 
 /// How often requests are looked after.
 const TEND: std::time::Duration = std::time::Duration::from_secs(60);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use counterfoil::inbox::Monitor;
-use counterfoil_core::store::{RelayId, StoreError};
+use counterfoil_core::store::{Disposition, RelayId, StoreError};
 use tokio::sync::Mutex;
 
 use crate::database::Outbox;
@@ -73,7 +73,11 @@ impl Ready {
         if let Err((kind, Some(error))) = &answer
             && before.is_none_or(|before| before != kind)
         {
-            tracing::warn!(error = error.one_line(), "not ready");
+            // What passes by itself the relay says too.
+            match error.disposition() {
+                Disposition::Retry => tracing::debug!(error = error.one_line(), "not ready"),
+                Disposition::Fail => tracing::warn!(error = error.one_line(), "not ready"),
+            }
         }
         let answer = answer.map_err(|(kind, _)| kind);
         *last = Some((Instant::now(), answer));

@@ -276,6 +276,7 @@ fn a_certificate_that_cannot_work_is_refused_at_the_start() {
     home.configure("[server]\ncertificate-file = \"cert.pem\"\nkey-file = \"key.pem\"\n");
     std::fs::write(home.path().join("key.pem"), &other.key).unwrap();
     let foreign = home.refused(&["serve"], 2);
+    assert_eq!(home.refused(&["config", "check"], 2), foreign);
     std::fs::remove_file(home.path().join("key.pem")).unwrap();
     let missing = home.refused(&["serve"], 2);
 

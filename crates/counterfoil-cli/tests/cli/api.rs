@@ -274,3 +274,42 @@ fn without_tokens_nobody_comes_through_a_proxy_or_from_another_web_page() {
     assert_eq!(home.json(&["audit"])["counts"]["pending"], 1);
     served.stop();
 }
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_database_that_is_away_is_one_line_in_the_log() {
+    let Some(home) = Home::postgres() else { return };
+    let receiver = Receiver::start();
+    let section = receiver.section("billing", "");
+    home.configure(&format!("[relay]\nlease = \"5m\"\n{section}"));
+    let cable = Cable::to(home.database().unwrap());
+    let served = home.serve_with(&["--database", &cable.url]);
+    until("readiness", || {
+        (served.get("/readyz").status == 200).then_some(())
+    });
+
+    cable.cut(true);
+    until("the relay to notice", || {
+        let figures = served.get("/metrics").body;
+        figures
+            .contains("counterfoil_store_errors_total")
+            .then_some(())
+    });
+    assert_eq!(served.post(r#"{"event_type":"a"}"#).status, 503);
+    until("unreadiness", || {
+        (served.get("/readyz").status == 503).then_some(())
+    });
+    cable.cut(false);
+    until("readiness", || {
+        (served.get("/readyz").status == 200).then_some(())
+    });
+    served.signal("TERM");
+    let (_, log) = served.end();
+
+    let away: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("ERROR") || line.contains("WARN"))
+        .collect();
+    assert_eq!(away.len(), 1, "{log}");
+    assert!(away[0].contains("trying again"), "{log}");
+}

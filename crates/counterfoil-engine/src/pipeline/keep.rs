@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::policy::breaker::{Forced, Snapshot};
-use counterfoil_core::store::{Kept, Remember, Result, Store};
+use counterfoil_core::store::{Disposition, Kept, Remember, Result, Store};
 
 use super::dependency::Dependency;
 use super::registry::Registry;
@@ -26,6 +26,8 @@ pub(crate) struct Keeper {
     known: HashMap<String, Known>,
     /// The last look at the store has failed.
     failing: bool,
+    /// A relay beside us says when the database is away.
+    beside_relay: bool,
 }
 
 /// What the store knows about a breaker.
@@ -52,7 +54,13 @@ impl Keeper {
             registry,
             known: HashMap::new(),
             failing: false,
+            beside_relay: false,
         }
+    }
+
+    /// Whether a relay says when the database is away: one event, one line in the log.
+    pub(crate) fn beside_relay(&mut self, relay: bool) {
+        self.beside_relay = relay;
     }
 
     /// Keeps until it is aborted.
@@ -63,6 +71,15 @@ impl Keeper {
             let result = self.sync().await;
             match &result {
                 _ if !self.turned(result.is_err()) => {}
+                Err(error) if self.beside_relay && error.disposition() == Disposition::Retry => {
+                    tracing::debug!(
+                        error = error.one_line(),
+                        "cannot keep the state of breakers"
+                    );
+                }
+                Ok(()) if self.beside_relay => {
+                    tracing::debug!("the state of breakers is kept again")
+                }
                 Err(error) => tracing::warn!(
                     error = error.one_line(),
                     "cannot keep the state of breakers: a restart would forget it"

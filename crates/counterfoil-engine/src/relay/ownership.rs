@@ -206,7 +206,8 @@ impl Relay {
             return;
         }
         if self.named.replace(relay).is_some() {
-            tracing::warn!("the lease ran out: starting anew without shards");
+            // Whoever joined anew has said so.
+            tracing::debug!("the lease ran out: starting anew without shards");
             self.balanced = None;
             for queue in &mut self.queues {
                 let all = queue.shards.keys().copied().collect();
