@@ -54,7 +54,7 @@ pub struct Options {
     pub slow: u64,
     /// Faults go on until nearly everything has been processed. Otherwise each happens once.
     pub relentless: bool,
-    /// In its first life the first consumer dies when it would tell the broker for the first time what is
+    /// In its first life each consumer dies when it would tell the broker for the first time what is
     /// committed: so that a duplicate comes, whatever the other faults hit.
     pub dies_untold: bool,
 }
@@ -154,7 +154,8 @@ impl Stage {
             let queues = self.options.broker.queues(&CONSUMERS);
             queues.into_iter().for_each(|q| add("queue", q));
         }
-        if self.options.dies_untold && label == "stock0-1" {
+        let consumes = matches!(part, Part::Stock | Part::Audit);
+        if self.options.dies_untold && consumes && label.ends_with("-1") {
             args.push("--dies-untold".to_owned());
         }
         args.insert(0, part.command().to_owned());
