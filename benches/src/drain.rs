@@ -53,12 +53,51 @@ pub async fn engine(
         label: "bench".into(),
         ..Settings::default()
     };
+    serve(subject, settings, destination, &[]).await
+}
+
+/// Starts an engine for the bench's queue and others beside it.
+pub async fn engine_with(
+    subject: &dyn Subject,
+    destination: Arc<dyn Destination>,
+    others: &[String],
+) -> anyhow::Result<Engine> {
+    let settings = Settings {
+        label: "bench".into(),
+        ..Settings::default()
+    };
+    serve(subject, settings, destination, others).await
+}
+
+async fn serve(
+    subject: &dyn Subject,
+    settings: Settings,
+    destination: Arc<dyn Destination>,
+    others: &[String],
+) -> anyhow::Result<Engine> {
+    let mut builder = EngineBuilder::new(subject.store()).settings(settings);
+    for other in others {
+        builder = builder.queue(QueueSpec::new(other, Arc::clone(&destination)));
+    }
     let queue = QueueSpec::new(QUEUE, destination);
-    Ok(EngineBuilder::new(subject.store())
-        .settings(settings)
-        .queue(queue)
-        .start()
-        .await?)
+    Ok(builder.queue(queue).start().await?)
+}
+
+/// Drains the bench's queue while others are served beside it; answers messages per second.
+pub async fn beside(
+    subject: &dyn Subject,
+    expected: u64,
+    others: &[String],
+) -> anyhow::Result<f64> {
+    let destination = Arc::new(Nowhere::default());
+    destination.expected.store(expected, Ordering::Relaxed);
+    let begun = Instant::now();
+    let to = Arc::clone(&destination) as Arc<dyn Destination>;
+    let engine = engine_with(subject, to, others).await?;
+    tokio::time::timeout(Duration::from_secs(600), destination.reached.notified()).await?;
+    let rate = rate(expected, begun.elapsed());
+    engine.stop().await;
+    Ok(rate)
 }
 
 /// Drains what is there through the whole engine; answers messages per second. The last

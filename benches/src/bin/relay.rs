@@ -27,9 +27,12 @@ struct Options {
     /// Smaller numbers: minutes become seconds, and ratios become rough.
     #[arg(long)]
     quick: bool,
-    /// Only this part: drain, latency, memory, enqueue, snapshot, history, idle.
+    /// Only this part: drain, latency, memory, enqueue, snapshot, history, idle, held, idle-queues.
     #[arg(long)]
     only: Option<String>,
+    /// Queues that have nothing to do, for the part `idle-queues`.
+    #[arg(long, default_value_t = 1_000)]
+    idle_queues: usize,
     /// Runs of each compared pair; the medians are reported.
     #[arg(long, default_value_t = 5)]
     runs: usize,
@@ -55,7 +58,8 @@ async fn main() -> anyhow::Result<()> {
     };
     let mut report = Report::default();
     for (name, part) in PARTS {
-        if options.only.as_deref().is_none_or(|only| only == *name) {
+        let dear = matches!(part, Part::Held | Part::IdleQueues);
+        if options.only.as_deref().map_or(!dear, |only| only == *name) {
             eprintln!("measuring: {name}");
             match part {
                 Part::Drain => measure_drain(&*subject, &options, &mut report).await?,
@@ -65,6 +69,8 @@ async fn main() -> anyhow::Result<()> {
                 Part::Snapshot => measure_snapshot(&*subject, &options, &mut report).await?,
                 Part::Idle => measure_idle(&*subject, &options, &mut report).await?,
                 Part::History => measure_history(&*subject, &options, &mut report).await?,
+                Part::Held => measure_held(&*subject, &options, &mut report).await?,
+                Part::IdleQueues => measure_idle_queues(&*subject, &options, &mut report).await?,
             }
         }
     }
@@ -82,6 +88,8 @@ enum Part {
     Snapshot,
     Idle,
     History,
+    Held,
+    IdleQueues,
 }
 
 const PARTS: &[(&str, Part)] = &[
@@ -92,6 +100,8 @@ const PARTS: &[(&str, Part)] = &[
     ("snapshot", Part::Snapshot),
     ("idle", Part::Idle),
     ("history", Part::History),
+    ("held", Part::Held),
+    ("idle-queues", Part::IdleQueues),
 ];
 
 const AGGREGATES: u64 = 20_000;
@@ -259,5 +269,60 @@ async fn measure_idle(
         "idle_cpu_percent",
         used.as_secs_f64() / time.as_secs_f64() * 100.0,
     );
+    Ok(())
+}
+
+/// One queue drains while another has lanes that wait behind parked messages.
+async fn measure_held(
+    subject: &dyn Subject,
+    options: &Options,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let rows = if options.quick { 100_000 } else { 1_000_000 };
+    let others = ["held".to_owned()];
+    let (mut free, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..options.runs() {
+        subject.clean().await?;
+        subject.preload(options.messages(), AGGREGATES).await?;
+        free.push(drain::beside(subject, options.messages(), &others).await?);
+        subject.clean().await?;
+        subject.hold_lanes(&others[0], rows, rows / 10).await?;
+        subject.preload(options.messages(), AGGREGATES).await?;
+        beside.push(drain::beside(subject, options.messages(), &others).await?);
+    }
+    let (free, beside) = (median(&mut free), median(&mut beside));
+    report.put("beside_held_lanes_per_s", beside);
+    report.put("held_lanes_ratio", beside / free);
+    subject.clean().await
+}
+
+/// What queues cost that have nothing to do.
+async fn measure_idle_queues(
+    subject: &dyn Subject,
+    options: &Options,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let time = Duration::from_secs(if options.quick { 10 } else { 60 });
+    subject.clean().await?;
+    let others: Vec<String> = (0..options.idle_queues)
+        .map(|n| format!("idle-{n:05}"))
+        .collect();
+    let nowhere = Arc::new(drain::Nowhere::default());
+    let engine = drain::engine_with(subject, nowhere, &others).await?;
+    // An engine that has just started takes its shards, and looks more often for a while.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let ended = subject.ended_transactions().await?;
+    let (cpu, begun) = (cpu_time(), std::time::Instant::now());
+    tokio::time::sleep(time).await;
+    let used = cpu_time().saturating_sub(cpu).as_secs_f64();
+    let passed = begun.elapsed().as_secs_f64();
+    report.put("idle_queues_cpu_percent", used / passed * 100.0);
+    if let (Some(before), Some(after)) = (ended, subject.ended_transactions().await?) {
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        let ended = (after - before) as f64;
+        let passed = begun.elapsed().as_secs_f64();
+        report.put("idle_queues_transactions_per_s", ended / passed);
+    }
+    engine.stop().await;
     Ok(())
 }

@@ -37,6 +37,10 @@ pub trait Subject: Send + Sync {
         for_time: Duration,
         connections: usize,
     ) -> anyhow::Result<u64>;
+    /// Puts `rows` held rows of `lanes` aggregates into another queue, each lane behind a parked message.
+    async fn hold_lanes(&self, queue: &str, rows: u64, lanes: u64) -> anyhow::Result<()>;
+    /// Transactions that the database has ended so far, where it counts them.
+    async fn ended_transactions(&self) -> anyhow::Result<Option<i64>>;
     /// A producer with a connection of its own.
     async fn producer(&self) -> anyhow::Result<Box<dyn Producer>>;
     /// A session that keeps a snapshot open until it is dropped.

@@ -64,7 +64,7 @@ impl Subject for Postgres {
     }
 
     async fn clean(&self) -> anyhow::Result<()> {
-        sqlx::raw_sql("TRUNCATE counterfoil_outbox, counterfoil_history, business, counterfoil_shards, counterfoil_relays")
+        sqlx::raw_sql("TRUNCATE counterfoil_outbox, counterfoil_parked, counterfoil_history, business, counterfoil_shards, counterfoil_relays")
             .execute(&self.pool)
             .await?;
         Ok(())
@@ -179,6 +179,40 @@ impl Subject for Postgres {
             total += done??;
         }
         Ok(total)
+    }
+
+    async fn hold_lanes(&self, queue: &str, rows: u64, lanes: u64) -> anyhow::Result<()> {
+        sqlx::query(
+            "INSERT INTO counterfoil_outbox (id, queue, aggregate_type, aggregate_id, version, event_type, payload, state)
+             SELECT gen_random_uuid()::text, $1, 'order', (i % $3)::text, i, 'OrderPaid', '1', 'held'
+             FROM generate_series(1, $2) AS i",
+        )
+        .bind(queue)
+        .bind(rows.cast_signed())
+        .bind(lanes.cast_signed())
+        .execute(&self.pool)
+        .await?;
+        sqlx::query(
+            "INSERT INTO counterfoil_parked (seq, id, queue, shard, aggregate_type, aggregate_id, created_at, attempts, code, error, hold, confirm, state)
+             SELECT -1 - i, gen_random_uuid()::text, $1, 0, 'order', i::text, now(), 1, 'BENCH', 'for a bench', true, false, 'pending'
+             FROM generate_series(0, $2 - 1) AS i",
+        )
+        .bind(queue)
+        .bind(lanes.cast_signed())
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    async fn ended_transactions(&self) -> anyhow::Result<Option<i64>> {
+        // What a session has counted is told after a while.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let (ended,): (i64,) = sqlx::query_as(
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(Some(ended))
     }
 
     async fn producer(&self) -> anyhow::Result<Box<dyn Producer>> {

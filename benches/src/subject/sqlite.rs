@@ -186,6 +186,14 @@ impl Subject for Sqlite {
         Ok(total)
     }
 
+    async fn hold_lanes(&self, _queue: &str, _rows: u64, _lanes: u64) -> anyhow::Result<()> {
+        anyhow::bail!("held lanes are measured on PostgreSQL: `--store postgres`")
+    }
+
+    async fn ended_transactions(&self) -> anyhow::Result<Option<i64>> {
+        Ok(None)
+    }
+
     async fn producer(&self) -> anyhow::Result<Box<dyn Producer>> {
         Ok(Box::new(Connected(self.options.connect().await?)))
     }

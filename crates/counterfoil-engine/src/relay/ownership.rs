@@ -13,6 +13,10 @@ use super::{Done, Relay};
 /// come or gone.
 const LOOK_AT_ALL: u32 = 4;
 
+/// Shards that change hands in one transaction: however many there are, none takes longer than an
+/// operation may.
+const AT_ONCE: usize = 4_096;
+
 /// Everybody has had its share, and these relays lived then.
 pub(super) struct Balanced {
     members: BTreeSet<RelayId>,
@@ -88,7 +92,19 @@ impl Relay {
         }
         let (store, relay) = (Arc::clone(&self.store), relay.clone());
         self.ops.spawn(async move {
-            let result = store.take(&relay, &plan.take).await;
+            let mut taken = Vec::new();
+            for some in plan.take.chunks(AT_ONCE) {
+                match store.take(&relay, some).await {
+                    Ok(more) => taken.extend(more),
+                    Err(error) if taken.is_empty() => {
+                        let result = Err(error);
+                        return Done::Took { relay, result };
+                    }
+                    // The next look finds what is left.
+                    Err(_) => break,
+                }
+            }
+            let result = Ok(taken);
             Done::Took { relay, result }
         });
     }
@@ -178,7 +194,12 @@ impl Relay {
         }
         let (store, relay) = (Arc::clone(&self.store), self.relay_id());
         self.ops.spawn(async move {
-            let result = store.give(&relay, &given).await;
+            let mut result = Ok(());
+            for some in given.chunks(AT_ONCE) {
+                if result.is_ok() {
+                    result = store.give(&relay, some).await;
+                }
+            }
             Done::Gave { given, result }
         });
     }
