@@ -21,6 +21,8 @@ pub use sqs::PrivateSqs;
 
 /// The variable that names a PostgreSQL server.
 pub const POSTGRES: &str = "COUNTERFOIL_TEST_POSTGRES_URL";
+/// The variable that names a PgBouncer that pools transactions.
+pub const PGBOUNCER: &str = "COUNTERFOIL_TEST_PGBOUNCER_URL";
 /// The variable that names a MySQL or MariaDB server.
 pub const MYSQL: &str = "COUNTERFOIL_TEST_MYSQL_URL";
 /// The variable that names a Redis server.
@@ -39,6 +41,14 @@ pub const SKIPS: &str = "COUNTERFOIL_TEST_SKIPS";
 /// The URL of the PostgreSQL server for tests. Absent: skip the test.
 pub fn postgres() -> Option<String> {
     address(POSTGRES, "PostgreSQL")
+}
+
+/// The URL of the PgBouncer for tests, in transaction mode. Absent: skip the test.
+///
+/// It knows every database of its server. Under the name `single` all clients share one connection to
+/// the first one.
+pub fn pgbouncer() -> Option<String> {
+    address(PGBOUNCER, "PgBouncer")
 }
 
 /// The URL of the MySQL or MariaDB server for tests. Absent: skip the test.

@@ -260,6 +260,9 @@ pub async fn waiting(pool: &PgPool, consumer: &str, most: u32) -> Result<u64> {
 /// Forgets at most one batch of what was processed longer ago than this, and of aggregates that
 /// nobody has touched since. Answers how many rows went.
 pub async fn purge(pool: &PgPool, consumer: &str, keep: Keep, batch: u32) -> Result<u64> {
+    // In a transaction: outside of one, a pooler may run a statement that is not kept where it was not
+    // prepared.
+    let mut tx = begin(pool).await?;
     // Planned each time: whether to look at every row depends on how many there are.
     let removed: i64 = sqlx::query_scalar(include_str!("../sql/inbox/purge.sql"))
         .persistent(false)
@@ -267,9 +270,10 @@ pub async fn purge(pool: &PgPool, consumer: &str, keep: Keep, batch: u32) -> Res
         .bind(millis(keep.processed).div_euclid(1_000))
         .bind(i64::from(batch))
         .bind(keep.aggregates.map(|keep| millis(keep).div_euclid(1_000)))
-        .fetch_one(pool)
+        .fetch_one(&mut *tx)
         .await
         .map_err(classify)?;
+    tx.commit().await.map_err(classify)?;
     Ok(removed.cast_unsigned())
 }
 

@@ -26,6 +26,7 @@ mod presence;
 mod relay;
 mod rows;
 mod searching;
+pub mod settings;
 mod together;
 mod trust;
 mod values;
@@ -37,7 +38,7 @@ use std::time::Duration;
 use counterfoil_core::host::{is_this_machine, url_says};
 use counterfoil_core::store::{Result, StoreError};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgSslMode};
-use sqlx::{ConnectOptions, Connection, Executor, Postgres, Transaction};
+use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 use tokio::sync::Mutex;
 
 pub use classify::classify;
@@ -112,7 +113,10 @@ impl PostgresStore {
     }
 
     fn with_options(options: PgConnectOptions) -> Self {
-        let options = options.log_statements(tracing::log::LevelFilter::Off);
+        let options = options
+            .log_statements(tracing::log::LevelFilter::Off)
+            // A pooler refuses it unless it is told otherwise, and we read no numbers as text.
+            .extra_float_digits(None);
         let trust = Trust::default();
         let pool = trust
             .guard(PgPoolOptions::new())
@@ -121,15 +125,6 @@ impl PostgresStore {
             .acquire_timeout(Duration::from_secs(5))
             // A broken connection shows itself at the next statement, which is tried again anyway.
             .test_before_acquire(false)
-            .after_connect(|connection, _| {
-                Box::pin(async move {
-                    // Our statements run thousands of times with arrays of any length: one plan each.
-                    // A relay that freezes in the middle of a settlement must not keep its locks.
-                    connection.execute("SET plan_cache_mode = force_generic_plan; SET jit = off; \
-                             SET idle_in_transaction_session_timeout = '10s'").await?;
-                    Ok(())
-                })
-            })
             .connect_lazy_with(options.clone());
         Self {
             inner: Arc::new(Inner {
@@ -170,7 +165,7 @@ impl PostgresStore {
                 biased;
                 // The pool closes the connection instead of taking it back.
                 () = trust.hung_up() => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-                begun = pool.begin() => begun,
+                begun = pool.begin_with(settings::BEGIN) => begun,
             }
         });
         let begun = begun.await.map_err(|e| StoreError::Database(e.into()))?;
@@ -190,6 +185,11 @@ impl PostgresStore {
     /// The connection that looks where there is work.
     pub(crate) fn looker(&self) -> &Kept {
         &self.inner.looker
+    }
+
+    /// Whether somebody has said where to listen.
+    pub(crate) fn listens_elsewhere(&self) -> bool {
+        self.inner.direct.get().is_some()
     }
 
     /// Where to listen.
@@ -241,12 +241,7 @@ impl PostgresStore {
     }
 
     async fn check_server(&self) -> Result<()> {
-        // A connection of its own, because a pool hides why it cannot connect.
-        let connect = tokio::time::timeout(Duration::from_secs(10), self.inner.options.connect());
-        let mut connection = match connect.await {
-            Ok(connected) => connected.map_err(classify)?,
-            Err(late) => return Err(StoreError::Unreachable(late.into())),
-        };
+        let mut connection = settings::ask_for(self.pool(), settings::OURS).await?;
         let (number, full): (i32, String) = sqlx::query_as(
             "SELECT current_setting('server_version_num')::int, current_setting('server_version')",
         )

@@ -1,8 +1,9 @@
 //! Waking relays in other processes: `NOTIFY` after commits, `LISTEN` in every relay.
 //!
-//! A proxy that pools transactions forwards neither. So a relay can listen on a direct connection,
-//! see [`PostgresStore::listen_at`]; the channel is tried once when it is opened, and a relay that
-//! hears nothing falls back to polling and says so.
+//! Behind a pooler of transactions `LISTEN` would stay on a connection that somebody else gets next,
+//! and who does not expect news trips over them. So a relay listens only where the session is its
+//! own, or where it is told to ([`PostgresStore::listen_at`]). The channel is tried once when it is
+//! opened; a relay that hears nothing falls back to polling and says so.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use async_trait::async_trait;
 use counterfoil_core::store::{Result, StoreError, Wake};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 
-use crate::{PostgresStore, classify};
+use crate::{PostgresStore, classify, settings};
 
 /// The channel: one for each schema would need a name from the server; one for all only wakes.
 pub(crate) const CHANNEL: &str = "counterfoil";
@@ -22,6 +23,12 @@ impl Listener {
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .connect_lazy_with(store.direct().clone());
+        if !store.listens_elsewhere() && !settings::is_own_session(&pool).await? {
+            return Err(StoreError::Unsupported {
+                found: "a pooler, behind which LISTEN hears nothing".into(),
+                needed: "a direct connection to PostgreSQL (`listen-url`)",
+            });
+        }
         let mut listener = PgListener::connect_with(&pool).await.map_err(classify)?;
         listener.listen(CHANNEL).await.map_err(classify)?;
         sqlx::query("SELECT pg_notify($1, 'test')")

@@ -8,8 +8,12 @@
 
 #[path = "conformance/inbox.rs"]
 mod inbox;
+#[path = "support/place.rs"]
+mod place;
 #[path = "conformance/plans.rs"]
 mod plans;
+#[path = "conformance/pooled.rs"]
+mod pooled;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +21,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use counterfoil_core::BoxError;
 use counterfoil_core::desk::Desk;
-use counterfoil_core::message::{Message, MessageId};
+use counterfoil_core::message::Message;
 use counterfoil_core::store::{Enqueued, Keyed, RelayId, Result, Store};
 use counterfoil_postgres::{PostgresStore, check_before_commit, classify};
 use counterfoil_testkit::fixture::Fixture;
@@ -26,72 +30,52 @@ use counterfoil_testkit::harness::{Due, Fault, ForeignRow, Harness, Value};
 use counterfoil_testkit::server;
 use counterfoil_testkit::suite::run;
 use sqlx::postgres::{PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, QueryBuilder, Transaction};
+use sqlx::{AssertSqlSafe, Postgres, QueryBuilder, Transaction};
+
+use place::Place;
 
 counterfoil_testkit::store_suite!(PostgresHarness);
 
-struct PostgresHarness {
-    server: String,
-    schema: String,
+/// Directly at the server, or behind a pooler of transactions.
+struct SuiteHarness<const POOLED: bool> {
+    place: Place,
     store: PostgresStore,
     /// The application's own connections.
     pool: PgPool,
 }
 
-impl PostgresHarness {
-    fn url(&self) -> String {
-        within(&self.server, &self.schema)
-    }
+type PostgresHarness = SuiteHarness<false>;
 
+impl<const POOLED: bool> SuiteHarness<POOLED> {
     async fn run(&self, sql: &'static str) {
         sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
     }
 }
 
-/// The URL of a schema on a server.
-fn within(server: &str, schema: &str) -> String {
-    let and = if server.contains('?') { '&' } else { '?' };
-    format!("{server}{and}options=-c%20search_path%3D{schema}")
-}
-
-async fn on_server(server: &str, sql: String) {
-    let mut connection = PgConnection::connect(server)
-        .await
-        .expect("no connection to PostgreSQL");
-    sqlx::raw_sql(AssertSqlSafe(sql))
-        .execute(&mut connection)
-        .await
-        .unwrap();
-    connection.close().await.unwrap();
-}
-
 #[async_trait]
-impl Harness for PostgresHarness {
+impl<const POOLED: bool> Harness for SuiteHarness<POOLED> {
     type Tx = Transaction<'static, Postgres>;
 
     async fn fresh() -> Option<Self> {
-        let server = server::postgres()?;
-        let schema = format!("suite_{}", MessageId::new().as_uuid().simple());
-        on_server(&server, format!("CREATE SCHEMA {schema}")).await;
-        let url = within(&server, &schema);
+        let place = Place::fresh("suite", POOLED).await?;
+        let url = place.url();
         let store = PostgresStore::connect(&url).unwrap();
+        if let Some(database) = &place.database {
+            let direct = pooled::direct(&place.server, database).await;
+            store.listen_at(&direct).unwrap();
+        }
         store.migrate().await.unwrap();
         let pool = PgPoolOptions::new()
             .max_connections(8)
             .connect_lazy(&url)
             .unwrap();
-        Some(Self {
-            server,
-            schema,
-            store,
-            pool,
-        })
+        Some(Self { place, store, pool })
     }
 
     async fn clean_up(&self) {
         self.pool.close().await;
         self.store.close().await;
-        on_server(&self.server, format!("DROP SCHEMA {} CASCADE", self.schema)).await;
+        self.place.remove().await;
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -103,7 +87,7 @@ impl Harness for PostgresHarness {
     }
 
     async fn second_store(&self) -> Arc<dyn Store> {
-        Arc::new(PostgresStore::connect(&self.url()).unwrap())
+        Arc::new(PostgresStore::connect(&self.place.url()).unwrap())
     }
 
     async fn begin(&self) -> Self::Tx {

@@ -12,46 +12,50 @@
 mod back_to_back;
 #[path = "guard/begin.rs"]
 mod begin;
+#[path = "support/place.rs"]
+mod place;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use counterfoil_core::guard::{Expect, Key, Write};
-use counterfoil_core::message::MessageId;
 use counterfoil_core::store::{Result, Store};
 use counterfoil_postgres::{PostgresGuard, PostgresStore, classify};
 use counterfoil_testkit::guard::harness::{GuardHarness, TxHarness};
-use counterfoil_testkit::server;
 use sqlx::postgres::{PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, Postgres, Transaction};
+
+use place::Place;
 
 counterfoil_testkit::guard_suite!(PostgresHarness);
 counterfoil_testkit::guard_tx_suite!(PostgresHarness);
 
+mod pooled {
+    use super::PooledHarness;
+
+    counterfoil_testkit::guard_suite!(PooledHarness);
+    counterfoil_testkit::guard_tx_suite!(PooledHarness);
+}
+
 pub(crate) type PostgresHarness = Harness<false>;
+/// Behind a pooler of transactions.
+pub(crate) type PooledHarness = Harness<false, true>;
 
 pub(crate) type Tx = Transaction<'static, Postgres>;
 
 /// With connections that go from one request straight to the next, or without.
-pub(crate) struct Harness<const BACK_TO_BACK: bool> {
-    server: String,
-    schema: String,
+pub(crate) struct Harness<const BACK_TO_BACK: bool, const POOLED: bool = false> {
+    place: Place,
     /// The application's own connections.
     pub(crate) pool: PgPool,
 }
 
-impl<const BACK_TO_BACK: bool> Harness<BACK_TO_BACK> {
+impl<const BACK_TO_BACK: bool, const POOLED: bool> Harness<BACK_TO_BACK, POOLED> {
     /// A pool whose connections have these settings.
     pub(crate) fn pool(&self, size: u32, settings: &str) -> PgPool {
-        let and = if self.server.contains('?') { '&' } else { '?' };
-        let schema = &self.schema;
-        let url = format!(
-            "{}{and}options=-c%20search_path%3D{schema}{settings}",
-            self.server
-        );
         PgPoolOptions::new()
             .max_connections(size)
-            .connect_lazy(&url)
+            .connect_lazy(&self.place.url_with(settings))
             .unwrap()
     }
 
@@ -63,31 +67,17 @@ impl<const BACK_TO_BACK: bool> Harness<BACK_TO_BACK> {
     }
 }
 
-async fn on_server(server: &str, sql: String) {
-    let mut connection = PgConnection::connect(server)
-        .await
-        .expect("no connection to PostgreSQL");
-    sqlx::raw_sql(AssertSqlSafe(sql))
-        .execute(&mut connection)
-        .await
-        .unwrap();
-    connection.close().await.unwrap();
-}
-
 #[async_trait]
-impl<const BACK_TO_BACK: bool> GuardHarness for Harness<BACK_TO_BACK> {
+impl<const BACK_TO_BACK: bool, const POOLED: bool> GuardHarness for Harness<BACK_TO_BACK, POOLED> {
     type Guard = PostgresGuard;
 
     async fn fresh() -> Option<Self> {
-        let server = server::postgres()?;
-        let schema = format!("guard_{}", MessageId::new().as_uuid().simple());
-        on_server(&server, format!("CREATE SCHEMA {schema}")).await;
-        let mut harness = Self {
-            pool: PgPoolOptions::new().connect_lazy(&server).unwrap(),
-            server,
-            schema,
-        };
-        harness.pool = harness.pool(8, "");
+        let place = Place::fresh("guard", POOLED).await?;
+        let pool = PgPoolOptions::new()
+            .max_connections(8)
+            .connect_lazy(&place.url())
+            .unwrap();
+        let harness = Self { place, pool };
         let store = PostgresStore::from_pool(&harness.pool);
         store.migrate().await.unwrap();
         store.close().await;
@@ -99,7 +89,7 @@ impl<const BACK_TO_BACK: bool> GuardHarness for Harness<BACK_TO_BACK> {
 
     async fn clean_up(&self) {
         self.pool.close().await;
-        on_server(&self.server, format!("DROP SCHEMA {} CASCADE", self.schema)).await;
+        self.place.remove().await;
     }
 
     fn guard(&self) -> PostgresGuard {
@@ -123,7 +113,7 @@ impl<const BACK_TO_BACK: bool> GuardHarness for Harness<BACK_TO_BACK> {
 }
 
 #[async_trait]
-impl<const BACK_TO_BACK: bool> TxHarness for Harness<BACK_TO_BACK> {
+impl<const BACK_TO_BACK: bool, const POOLED: bool> TxHarness for Harness<BACK_TO_BACK, POOLED> {
     type Tx = Tx;
 
     fn rival(&self) -> PostgresGuard {
@@ -131,7 +121,7 @@ impl<const BACK_TO_BACK: bool> TxHarness for Harness<BACK_TO_BACK> {
     }
 
     async fn domain(&self, name: &str) -> PostgresGuard {
-        let name = format!("{}.{name}", self.schema);
+        let name = format!("{}.{name}", self.place.schema);
         self.run(PostgresGuard::print_table(&name).unwrap()).await;
         let guard = PostgresGuard::table(self.pool.clone(), &name).unwrap();
         match BACK_TO_BACK {

@@ -9,7 +9,7 @@
 //! One file here with a `SERVER` constant, one line in [`ALL`], one line in `help.txt`.
 
 mod account;
-mod cache;
+pub(crate) mod cache;
 mod daemon;
 mod embedded;
 mod kafka;
@@ -18,12 +18,13 @@ mod mysql;
 mod nats;
 pub(crate) mod nginx;
 mod packages;
+mod pgbouncer;
 mod port;
 mod postgres;
 mod rabbitmq;
 mod redis;
 mod sqs;
-mod unstable;
+pub(crate) mod unstable;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,6 +38,7 @@ use daemon::Daemon;
 /// Every server there is, in the order in which they start.
 pub(crate) const ALL: &[Server] = &[
     postgres::SERVER,
+    pgbouncer::SERVER,
     mariadb::SERVER,
     mysql::SERVER,
     redis::SERVER,

@@ -24,7 +24,8 @@ pub(crate) struct Programs {
     pub(crate) postgres: PathBuf,
 }
 
-fn start(directory: &Path) -> Result<Started, Stop> {
+/// Starts the one that is installed.
+pub(crate) fn start(directory: &Path) -> Result<Started, Stop> {
     let (programs, pg_isready) = packages::provide(&["postgresql"], locate)?;
     launch(&programs, directory, |port| {
         succeeds(

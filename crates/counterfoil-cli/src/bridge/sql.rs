@@ -145,7 +145,7 @@ mod postgres {
     use crate::args::Dialect;
 
     /// A consumer that freezes in the middle must not keep its aggregates locked.
-    const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'";
+    const SETTINGS: &[(&str, &str)] = &[("idle_in_transaction_session_timeout", "60s")];
 
     impl Sql for Postgres {
         fn pool(place: &Place, workers: usize) -> Result<PgPool> {
@@ -156,14 +156,13 @@ mod postgres {
             let pool = PgPoolOptions::new()
                 .max_connections(size(workers))
                 .acquire_timeout(Duration::from_secs(10))
-                .test_before_acquire(false)
-                .after_connect(|connection, _| {
-                    Box::pin(async move { connection.execute(SESSION).await.map(|_| ()) })
-                });
+                .test_before_acquire(false);
             Ok(pool.connect_lazy_with(options))
         }
 
         async fn prepare(pool: &PgPool, statement: &Statement) -> Result<Prepared> {
+            // A server that does not answer is told about at the next line.
+            let _ = counterfoil_postgres::settings::prefer(pool, SETTINGS).await;
             let mut connection = pool.acquire().await?;
             let sql = AssertSqlSafe(statement.text(Dialect::Postgres)).into_sql_str();
             let asked = connection.prepare(sql).await?;

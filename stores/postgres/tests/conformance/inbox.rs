@@ -8,14 +8,14 @@ use counterfoil_postgres::{classify, inbox};
 use counterfoil_testkit::inbox::harness::InboxHarness;
 use sqlx::{AssertSqlSafe, Postgres, Transaction};
 
-use super::PostgresHarness;
+use super::{PostgresHarness, SuiteHarness};
 
 counterfoil_testkit::inbox_suite!(PostgresHarness);
 
 type Tx = Transaction<'static, Postgres>;
 
 #[async_trait]
-impl InboxHarness for PostgresHarness {
+impl<const POOLED: bool> InboxHarness for SuiteHarness<POOLED> {
     async fn prepare(&self) {
         self.run("CREATE TABLE business (id bigint PRIMARY KEY)")
             .await;
