@@ -30,6 +30,15 @@ pub(crate) enum Command {
         /// Leave out what takes long.
         fast: bool,
     },
+    /// Compile each crate by itself.
+    CheckAlone,
+    /// Look at what comes in through dependencies.
+    Deny,
+    /// See whether tests notice changes.
+    Mutants {
+        /// Parts or files; empty means all.
+        chosen: Vec<String>,
+    },
     /// Run one bench.
     Bench {
         /// The binary.
@@ -68,6 +77,8 @@ pub(crate) fn parse(words: &[String]) -> Result<Command, Stop> {
         "test" => test(rest),
         "servers" => keep_servers(rest),
         "check" => check(rest),
+        "deny" => nothing_more("deny", rest, Command::Deny),
+        "mutants" => mutants(rest),
         "bench" => bench(rest),
         "chaos" => Ok(Command::Chaos {
             args: rest.to_vec(),
@@ -131,8 +142,27 @@ fn check(words: &[String]) -> Result<Command, Stop> {
     match words {
         [] => Ok(Command::Check { fast: false }),
         [word] if word == "--fast" => Ok(Command::Check { fast: true }),
+        [word] if word == "--alone" => Ok(Command::CheckAlone),
         [word] if word == "--help" || word == "-h" => Ok(Command::Help),
-        _ => Err(usage("check takes only --fast")),
+        _ => Err(usage("check takes only --fast or --alone")),
+    }
+}
+
+fn nothing_more(name: &str, words: &[String], command: Command) -> Result<Command, Stop> {
+    match words {
+        [] => Ok(command),
+        [word] if word == "--help" || word == "-h" => Ok(Command::Help),
+        _ => Err(usage(format!("{name} takes no arguments"))),
+    }
+}
+
+fn mutants(words: &[String]) -> Result<Command, Stop> {
+    match words.iter().find(|word| word.starts_with('-')) {
+        None => Ok(Command::Mutants {
+            chosen: words.to_vec(),
+        }),
+        Some(word) if word == "--help" || word == "-h" => Ok(Command::Help),
+        Some(word) => Err(usage(format!("unknown option `{word}` of mutants"))),
     }
 }
 
@@ -247,6 +277,8 @@ mod tests {
             "test --fast",
             "servers psql",
             "check --slow",
+            "deny --fast",
+            "mutants --all",
             "bench",
         ] {
             assert!(matches!(parsed(line), Err(Stop::Usage(_))), "{line}");

@@ -4,7 +4,7 @@
 //! Every cargo command line of xtask is in this file.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::args::TestOptions;
@@ -22,8 +22,6 @@ pub(crate) struct Step {
     pub(crate) env: &'static [(&'static str, &'static str)],
     /// Whether `--fast` leaves it out.
     pub(crate) slow: bool,
-    /// The cargo command that may be missing, and what to do then.
-    pub(crate) optional: Option<&'static str>,
 }
 
 /// What `cargo xtask check` runs.
@@ -32,7 +30,6 @@ pub(crate) const CHECKS: &[Step] = &[
         args: &["fmt", "--check"],
         env: &[],
         slow: false,
-        optional: None,
     },
     Step {
         args: &[
@@ -46,19 +43,11 @@ pub(crate) const CHECKS: &[Step] = &[
         ],
         env: &[],
         slow: false,
-        optional: None,
-    },
-    Step {
-        args: &["deny", "check"],
-        env: &[],
-        slow: false,
-        optional: Some("cargo install --locked cargo-deny"),
     },
     Step {
         args: &["doc", "--workspace", "--no-deps"],
         env: &[("RUSTDOCFLAGS", "-D warnings")],
         slow: true,
-        optional: None,
     },
 ];
 
@@ -67,6 +56,28 @@ pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.current_dir(root());
+    command
+}
+
+/// Another program in the root of the workspace.
+pub(crate) fn in_workspace(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
+}
+
+/// Where builds go.
+pub(crate) fn target() -> PathBuf {
+    let given = std::env::var_os("CARGO_TARGET_DIR").filter(|value| !value.is_empty());
+    root().join(given.map_or_else(|| PathBuf::from("target"), PathBuf::from))
+}
+
+/// Checks one crate with some of its features. In a directory of its own: the builds of the whole
+/// workspace have other features and would be made again afterwards.
+pub(crate) fn check_alone(args: &[String]) -> Command {
+    let mut command = cargo();
+    command.args(["check", "--quiet", "--locked"]).args(args);
+    command.arg("--target-dir").arg(target().join("alone"));
     command
 }
 

@@ -3,8 +3,9 @@
 //! # Promise
 //! Every step runs, also after one has failed, and the end names those that did.
 
-use crate::cargo::{CHECKS, Step, cargo};
-use crate::process::{interactive, quiet};
+use crate::cargo::{CHECKS, cargo};
+use crate::deny;
+use crate::process::interactive;
 use crate::stop::Stop;
 
 /// Runs the checks.
@@ -15,9 +16,6 @@ pub(crate) fn run(fast: bool) -> Result<u8, Stop> {
         let line = format!("cargo {}", step.args.join(" "));
         if fast && step.slow {
             left_out.push(format!("{line} (--fast)"));
-        } else if let Some(remedy) = missing(step) {
-            eprintln!("xtask: !!! {line}: NOT INSTALLED, left out; {remedy}");
-            left_out.push(format!("{line} (not installed)"));
         } else {
             eprintln!("xtask: {line}");
             let mut command = cargo();
@@ -26,6 +24,9 @@ pub(crate) fn run(fast: bool) -> Result<u8, Stop> {
                 failed.push(line);
             }
         }
+    }
+    if deny::run()? > 0 {
+        failed.push("cargo deny check".to_owned());
     }
     for line in &left_out {
         eprintln!("xtask: left out: {line}");
@@ -37,10 +38,4 @@ pub(crate) fn run(fast: bool) -> Result<u8, Stop> {
         eprintln!("xtask: check passed");
     }
     Ok(u8::from(!failed.is_empty()))
-}
-
-fn missing(step: &Step) -> Option<&'static str> {
-    let remedy = step.optional?;
-    let version = quiet(cargo().args(step.args.first()).arg("--version"));
-    version.is_err().then_some(remedy)
 }

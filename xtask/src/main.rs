@@ -5,10 +5,13 @@
 //! removes: also after a failure, Ctrl-C or SIGTERM. Its own remarks go to stderr, so that the
 //! stdout of a command it runs stays clean.
 
+mod alone;
 mod args;
 mod cargo;
 mod check;
+mod deny;
 mod interrupt;
+mod mutants;
 mod process;
 mod run;
 mod scratch;
@@ -45,6 +48,9 @@ fn perform(command: &Command) -> Result<u8, Stop> {
         Command::Test(options) => test::run(options),
         Command::Servers { only, command } => run::servers(only, command),
         Command::Check { fast } => check::run(*fast),
+        Command::CheckAlone => alone::run(),
+        Command::Deny => deny::run(),
+        Command::Mutants { chosen } => mutants::run(chosen),
         Command::Bench { name, args } => run::bench(name, args),
         Command::Chaos { args } => run::chaos(args),
     }
