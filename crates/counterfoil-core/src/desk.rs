@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::explain::Facts;
 use crate::message::{Aggregate, MessageId};
 use crate::presence::{ConsumerEntry, RelayEntry};
-use crate::store::Result;
+use crate::store::{Kept, Opened, Result};
 
 /// One page of at most this many entries, whatever is asked for.
 pub const MAX_PAGE: u32 = 1_000;
@@ -150,11 +150,22 @@ pub struct QueueStats {
     pub paused: Option<String>,
     /// Since when nobody answers at the destination.
     pub unavailable_since: Option<DateTime<Utc>>,
+    /// The breaker of the destination, while it is open.
+    #[serde(default)]
+    pub breaker: Option<Opened>,
     /// Live relays that can serve the queue.
     pub relays: u64,
 }
 
 impl QueueStats {
+    /// Takes in what is remembered of breakers.
+    pub fn with_breakers(mut all: Vec<Self>, kept: &[Kept]) -> Vec<Self> {
+        for stats in &mut all {
+            stats.breaker = Kept::find_open(kept, &stats.queue);
+        }
+        all
+    }
+
     /// Messages that are not delivered yet.
     pub fn pending(&self) -> u64 {
         self.new + self.scheduled + self.retrying + self.held

@@ -78,6 +78,18 @@ impl Outcome {
         }
     }
 
+    /// What went wrong: a code and words.
+    pub fn error(&self) -> Option<String> {
+        match self {
+            Outcome::Stored => None,
+            Outcome::Unavailable { error } => Some(format!("{}: {error}", Code::UNAVAILABLE)),
+            Outcome::Retry { code, error, .. }
+            | Outcome::Postponed { code, error }
+            | Outcome::DestinationRefused { code, error }
+            | Outcome::Refused { code, error, .. } => Some(format!("{code}: {error}")),
+        }
+    }
+
     /// The same with an error that is not too long to be stored.
     pub fn bounded(mut self) -> Self {
         if let Outcome::Retry { error, .. }

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::code::Code;
+use crate::policy::breaker::Opened;
 use crate::row::RowState;
 
 /// What a store knows about one message.
@@ -72,6 +73,8 @@ pub struct Pending {
     pub paused: Option<String>,
     /// Since when nobody answers at the destination.
     pub unavailable_since: Option<DateTime<Utc>>,
+    /// The breaker of the destination, while it is open.
+    pub breaker: Option<Opened>,
     /// The relay that owns its shard, and until when its lease runs.
     pub owner: Option<(String, Option<DateTime<Utc>>)>,
     /// Live relays that can serve the queue.
@@ -185,16 +188,32 @@ impl Pending {
         if let (true, Some(at)) = (self.early, self.available_at) {
             return match (&self.code, self.attempts) {
                 (Some(code), n) if n > 0 => {
+                    let breaker = self.breaker.as_ref();
+                    let breaker =
+                        breaker.map(|b| format!("; the breaker of its destination is {b}"));
                     format!(
-                        "Next try at {} after {code} (attempt {n} failed).",
-                        clock(at)
+                        "Next try at {} after {code} (attempt {n} failed){}.",
+                        clock(at),
+                        breaker.unwrap_or_default()
                     )
                 }
                 _ => format!("Scheduled for {}.", clock(at)),
             };
         }
-        if let Some(since) = self.unavailable_since {
-            return format!("Nobody answers at its destination since {}.", clock(since));
+        match (self.unavailable_since, &self.breaker) {
+            (Some(since), Some(breaker)) => {
+                return format!(
+                    "Nobody answers at its destination since {}; its breaker is {breaker}.",
+                    clock(since)
+                );
+            }
+            (Some(since), None) => {
+                return format!("Nobody answers at its destination since {}.", clock(since));
+            }
+            (None, Some(breaker)) => {
+                return format!("Due; the breaker of its destination is {breaker}.");
+            }
+            (None, None) => {}
         }
         match &self.owner {
             Some((relay, Some(until))) => {
@@ -231,6 +250,7 @@ mod tests {
             parked: None,
             paused: None,
             unavailable_since: None,
+            breaker: None,
             owner: None,
             relays: 1,
         }
@@ -301,6 +321,30 @@ mod tests {
                     ..pending()
                 },
                 "claimed by relay-b until",
+            ),
+            (
+                Pending {
+                    owner: Some(("relay-b".into(), Some(at))),
+                    breaker: Some(Opened {
+                        since: Some(at),
+                        error: Some("UPSTREAM_5XX: 503 Service Unavailable".into()),
+                        next_probe: Some(at),
+                        held_by: None,
+                    }),
+                    ..pending()
+                },
+                "Due; the breaker of its destination is open since 1970-01-01 00:00:00 UTC after \
+                 UPSTREAM_5XX: 503 Service Unavailable; next probe at 00:00:00 UTC.",
+            ),
+            (
+                Pending {
+                    breaker: Some(Opened {
+                        held_by: Some("ann".into()),
+                        ..Opened::default()
+                    }),
+                    ..pending()
+                },
+                "breaker of its destination is open; held open by ann.",
             ),
             (pending(), "no relay has claimed"),
         ];

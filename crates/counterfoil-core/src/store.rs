@@ -21,7 +21,7 @@ use crate::message::{Aggregate, Message, MessageError, MessageId};
 use crate::presence::ConsumerReport;
 use crate::row::RawRow;
 
-pub use crate::policy::breaker::{Kept, Remember};
+pub use crate::policy::breaker::{Kept, Opened, Outage, Remember};
 
 /// The most shards a store may have: a [`ShardSet`] is one machine word.
 pub const MAX_SHARDS: u16 = 64;

@@ -10,19 +10,22 @@ type Row = (
     Option<String>,
     Option<i64>,
     Option<i64>,
+    Option<i64>,
+    Option<String>,
 );
 
 impl MysqlStore {
     pub(crate) async fn kept_breakers(&self) -> Result<Vec<Kept>> {
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT destination, forced, forced_by, open_until, open_for FROM counterfoil_breakers",
+            "SELECT b.destination, b.forced, b.forced_by, b.open_until, b.open_for, o.since, o.error
+             FROM counterfoil_breakers b LEFT JOIN counterfoil_outages o ON o.destination = b.destination",
         )
         .fetch_all(self.pool())
         .await
         .map_err(classify)?;
-        let kept = |(destination, forced, by, until, open_for): Row| {
+        let kept = |(destination, forced, by, until, open_for, since, error): Row| {
             let destination = String::from_utf8_lossy(&destination).into_owned();
-            Kept::new(destination, forced.as_deref(), by, until, open_for)
+            Kept::new(destination, forced.as_deref(), by, until, open_for).with_outage(since, error)
         };
         Ok(rows.into_iter().map(kept).collect())
     }
@@ -45,6 +48,20 @@ impl MysqlStore {
             .bind(what.open_for()),
         };
         query.execute(self.pool()).await.map_err(classify)?;
+        if let Remember::Open { outage, .. } = what {
+            let query = match outage {
+                Some(outage) => sqlx::query(
+                    "INSERT INTO counterfoil_outages (destination, since, error) VALUES (?, ?, ?)
+                     ON DUPLICATE KEY UPDATE since = VALUES(since), error = VALUES(error)",
+                )
+                .bind(destination.as_bytes())
+                .bind(outage.since.timestamp_millis())
+                .bind(outage.error.as_deref()),
+                None => sqlx::query("DELETE FROM counterfoil_outages WHERE destination = ?")
+                    .bind(destination.as_bytes()),
+            };
+            query.execute(self.pool()).await.map_err(classify)?;
+        }
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use counterfoil_core::desk::{
 use counterfoil_core::explain::Facts;
 use counterfoil_core::message::MessageId;
 use counterfoil_core::presence::{ConsumerEntry, RelayEntry};
-use counterfoil_core::store::{Result, Store};
+use counterfoil_core::store::{Kept, Result, Store};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
@@ -18,7 +18,11 @@ use crate::{MysqlStore, classify, json, text};
 #[async_trait]
 impl Desk for MysqlStore {
     async fn stats(&self) -> Result<Vec<QueueStats>> {
-        self.count_queues().await
+        let stats = self.count_queues().await?;
+        Ok(QueueStats::with_breakers(
+            stats,
+            &self.kept_breakers().await?,
+        ))
     }
 
     async fn consumers(&self) -> Result<Vec<ConsumerEntry>> {
@@ -256,6 +260,7 @@ impl MysqlStore {
             .count();
         let mut pending = listing::pending(&row, entry).map_err(classify)?;
         pending.relays = u64::try_from(relays).unwrap_or(u64::MAX);
+        pending.breaker = Kept::find_open(&self.kept_breakers().await?, &queue);
         Ok(Facts::Pending(pending))
     }
 

@@ -98,6 +98,7 @@ pub(crate) fn pending(row: &MySqlRow, entry: Entry) -> sqlx::Result<Pending> {
         parked: blocker(4)?,
         paused: row.try_get(7)?,
         unavailable_since: time(row, 8)?,
+        breaker: None,
         owner: owner.map(|relay| (text(&relay), until)),
         relays: 0,
     })

@@ -59,6 +59,12 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "consumers",
         sql: include_str!("../migrations/0007_consumers.sql"),
     },
+    Migration {
+        version: 8,
+        oldest_reader: 6,
+        name: "outages",
+        sql: include_str!("../migrations/0008_outages.sql"),
+    },
 ];
 
 const TABLE: &str = "\

@@ -10,7 +10,7 @@ use counterfoil_core::explain::{Blocker, Facts, Pending};
 use counterfoil_core::message::{Aggregate, MessageId};
 use counterfoil_core::presence::{ConsumerEntry, RelayEntry};
 use counterfoil_core::row::RowState;
-use counterfoil_core::store::{Result, Store};
+use counterfoil_core::store::{Kept, Result, Store};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -23,10 +23,15 @@ impl Desk for PostgresStore {
             .fetch_all(self.pool())
             .await
             .map_err(classify)?;
-        rows.iter()
+        let stats = rows
+            .iter()
             .map(queue_stats)
             .collect::<sqlx::Result<_>>()
-            .map_err(classify)
+            .map_err(classify)?;
+        Ok(QueueStats::with_breakers(
+            stats,
+            &self.kept_breakers().await?,
+        ))
     }
 
     async fn consumers(&self) -> Result<Vec<ConsumerEntry>> {
@@ -238,7 +243,9 @@ impl PostgresStore {
         let Some(row) = found else {
             return Ok(Facts::Unknown { in_ledger: false });
         };
-        pending(&row, entry).map(Facts::Pending).map_err(classify)
+        let mut pending = pending(&row, entry).map_err(classify)?;
+        pending.breaker = Kept::find_open(&self.kept_breakers().await?, &pending.queue);
+        Ok(Facts::Pending(pending))
     }
 }
 
@@ -267,6 +274,7 @@ fn queue_stats(row: &PgRow) -> sqlx::Result<QueueStats> {
         oldest_seconds: row.try_get(7)?,
         paused: row.try_get(8)?,
         unavailable_since: row.try_get(9)?,
+        breaker: None,
         relays: count(10)?,
         no_route: count(11)?,
     })
@@ -358,6 +366,7 @@ fn pending(row: &PgRow, entry: Entry) -> sqlx::Result<Pending> {
         parked: blocker(4)?,
         paused: row.try_get(7)?,
         unavailable_since: row.try_get(8)?,
+        breaker: None,
         owner: owner.map(|relay| (relay, until)),
         relays: relays.cast_unsigned(),
     })

@@ -68,6 +68,12 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "consumers",
         sql: include_str!("../migrations/0009_consumers.sql"),
     },
+    Migration {
+        version: 10,
+        oldest_reader: 1,
+        name: "outages",
+        sql: include_str!("../migrations/0010_outages.sql"),
+    },
 ];
 
 const TABLE: &str = "\

@@ -9,7 +9,7 @@ use counterfoil_core::explain::{Blocker, Facts, Pending};
 use counterfoil_core::message::{Aggregate, MessageId};
 use counterfoil_core::presence::{ConsumerEntry, RelayEntry};
 use counterfoil_core::row::RowState;
-use counterfoil_core::store::{Result, Store};
+use counterfoil_core::store::{Kept, Result, Store};
 use serde_json::json;
 use sqlx::Row;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -27,10 +27,15 @@ impl Desk for SqliteStore {
             .fetch_all(self.reader())
             .await
             .map_err(classify)?;
-        rows.iter()
+        let stats = rows
+            .iter()
             .map(queue_stats)
             .collect::<sqlx::Result<_>>()
-            .map_err(classify)
+            .map_err(classify)?;
+        Ok(QueueStats::with_breakers(
+            stats,
+            &self.kept_breakers().await?,
+        ))
     }
 
     async fn consumers(&self) -> Result<Vec<ConsumerEntry>> {
@@ -270,7 +275,9 @@ impl SqliteStore {
         let Some(row) = found else {
             return Ok(Facts::Unknown { in_ledger: false });
         };
-        pending(&row, entry).map(Facts::Pending).map_err(classify)
+        let mut pending = pending(&row, entry).map_err(classify)?;
+        pending.breaker = Kept::find_open(&self.kept_breakers().await?, &pending.queue);
+        Ok(Facts::Pending(pending))
     }
 }
 
@@ -319,6 +326,7 @@ fn queue_stats(row: &SqliteRow) -> sqlx::Result<QueueStats> {
         oldest_seconds: row.try_get(7)?,
         paused: row.try_get(8)?,
         unavailable_since: row.try_get::<Option<i64>, _>(9)?.map(moment),
+        breaker: None,
         relays: count(10)?,
         no_route: count(11)?,
     })
@@ -411,6 +419,7 @@ fn pending(row: &SqliteRow, entry: Entry) -> sqlx::Result<Pending> {
         parked: blocker(5)?,
         paused: row.try_get(9)?,
         unavailable_since: number(row, 10)?.map(moment),
+        breaker: None,
         // No lease: the owner lives as long as its lock is held.
         owner: text(row, 11)?.map(|relay| (relay, None)),
         relays: relays.cast_unsigned(),

@@ -47,6 +47,12 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "consumers",
         sql: include_str!("../migrations/0006_consumers.sql"),
     },
+    Migration {
+        version: 7,
+        oldest_reader: 1,
+        name: "outages",
+        sql: include_str!("../migrations/0007_outages.sql"),
+    },
 ];
 
 const TABLE: &str = "\

@@ -71,9 +71,14 @@ async fn list(desk: &dyn Desk, as_json: bool) -> Result {
     }
     let header = ["QUEUE", "PENDING", "PARKED", "OLDEST", "RELAYS", "STATUS"];
     let rows = stats.iter().map(|q| {
+        let breaker = q.breaker.as_ref().map(|b| format!("breaker {b}"));
         let status = match (&q.paused, q.unavailable_since) {
             (Some(reason), _) => format!("paused: {reason}"),
-            (None, Some(since)) => format!("nobody answers since {}", print::time(since)),
+            (None, Some(since)) => {
+                let breaker = breaker.map(|b| format!("; {b}")).unwrap_or_default();
+                format!("nobody answers since {}{breaker}", print::time(since))
+            }
+            (None, None) if breaker.is_some() => breaker.unwrap_or_default(),
             (None, None) if q.unserved() => "nobody serves it".into(),
             (None, None) if q.no_route > 0 => format!("no route matches {}", q.no_route),
             (None, None) => "ok".into(),

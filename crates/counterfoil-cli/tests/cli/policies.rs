@@ -87,6 +87,15 @@ fn a_destination_in_trouble_is_left_alone_and_gets_everything_in_the_end(home: &
         (all[0]["breaker"] != "closed").then_some(())
     });
     assert!(receiver.requests().len() < 60, "most were never sent");
+    until("a breaker that is shown", || {
+        let list = home.ok(&["queue", "list"]);
+        (list.contains("breaker open since") && list.contains("503") && list.contains("next probe"))
+            .then_some(())
+    });
+    until("a breaker that is explained", || {
+        let explained = home.ok(&["explain", &id(59)]);
+        (explained.contains("breaker") && explained.contains("503")).then_some(())
+    });
     receiver.answer_by(|_| 204);
 
     for n in 0..60 {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use chrono::Utc;
 use counterfoil_core::policy::backoff::Backoff;
-use counterfoil_core::policy::breaker::{self, Admission, Cause, Forced, Snapshot, State, Ticket};
+use counterfoil_core::policy::breaker::{
+    self, Admission, Cause, Forced, Outage, Snapshot, State, Ticket,
+};
 use counterfoil_core::policy::budget::Taken;
 use counterfoil_core::policy::bulkhead::{self, Entry, NoPlace, Waiter};
 use counterfoil_core::policy::{Breaker, Budget, Bulkhead, Class, Moment, Shared, budget};
@@ -144,6 +146,42 @@ struct Watched {
     paused: bool,
     /// Who has set it by hand last.
     by: Option<String>,
+    /// What the destination said when it failed last.
+    error: Option<String>,
+    /// Since when the breaker is open, and why.
+    outage: Option<Outage>,
+    pace: Pace,
+}
+
+/// When a breaker that stays open is told again: after a minute, and then after twice as long each
+/// time.
+#[derive(Debug, Default)]
+struct Pace(Option<(Moment, Duration)>);
+
+impl Pace {
+    const FIRST: Duration = Duration::from_secs(60);
+    const LONGEST: Duration = Duration::from_secs(3_600);
+
+    /// It has opened, which is told.
+    fn begin(&mut self, now: Moment) {
+        self.0 = Some((now.saturating_add(Self::FIRST), Self::FIRST));
+    }
+
+    /// Whether to tell now that it is still open.
+    fn is_due(&mut self, now: Moment) -> bool {
+        match &mut self.0 {
+            Some((at, pause)) if now >= *at => {
+                *pause = (*pause * 2).min(Self::LONGEST);
+                *at = now.saturating_add(*pause);
+                true
+            }
+            Some(_) => false,
+            None => {
+                self.begin(now);
+                true
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -183,6 +221,9 @@ impl Dependency {
                 told: State::Closed,
                 paused: false,
                 by: None,
+                error: None,
+                outage: None,
+                pace: Pace::default(),
             }),
             budget: Shared::new(Budget::new(limits.budget)?),
             places: Shared::new((Bulkhead::new(limits.bulkhead)?, Calls::default())),
@@ -220,14 +261,63 @@ impl Dependency {
             let state = watched.breaker.state(now);
             // Open becomes half open by time alone; it is told when somebody asks for the probe.
             if state != watched.told {
-                let change = (std::mem::replace(&mut watched.told, state), state);
-                let wait = watched.breaker.wait(now);
-                meter::transition(&self.name, change, watched.breaker.cause(), wait);
+                let before = std::mem::replace(&mut watched.told, state);
+                self.tell(watched, (before, state), now);
                 self.changed.notify_one();
             }
             self.tell_pause(watched, now);
             result
         })
+    }
+
+    /// The state has changed: a breaker that opens is told with its reason, one that stays open now and
+    /// then, and one that closes with how long it was open.
+    fn tell(&self, watched: &mut Watched, change: (State, State), now: Moment) {
+        meter::transition(&self.name, change, watched.breaker.cause());
+        match change {
+            (State::Closed, State::Open | State::HalfOpen) => {
+                let error = watched.error.clone();
+                watched.outage.get_or_insert_with(|| Outage {
+                    since: Utc::now(),
+                    error,
+                });
+                watched.pace.begin(now);
+            }
+            (State::HalfOpen, State::Open) => {
+                if let Some(outage) = &mut watched.outage {
+                    outage.error.clone_from(&watched.error);
+                }
+                if !watched.pace.is_due(now) {
+                    return;
+                }
+            }
+            (_, State::Closed) => {
+                let outage = watched.outage.take();
+                let open = outage.and_then(|outage| (Utc::now() - outage.since).to_std().ok());
+                return meter::closed(&self.name, watched.breaker.cause(), open);
+            }
+            _ => return,
+        }
+        if let Some(outage) = &watched.outage {
+            let wait = watched.breaker.wait(now);
+            meter::opened(&self.name, watched.breaker.cause(), outage, wait);
+        }
+    }
+
+    /// What the destination said when it failed: told when the breaker opens, and shown while it is
+    /// open. Comes before the failure is recorded.
+    pub fn failed_with(&self, error: &str) {
+        let error: String = error
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(500)
+            .collect();
+        self.breaker.with(|w| w.error = Some(error));
+    }
+
+    /// Since when the breaker is open, and why.
+    pub fn outage(&self) -> Option<Outage> {
+        self.breaker.with(|w| w.outage.clone())
     }
 
     /// A pause ends by time alone: that is told when somebody looks.
@@ -297,9 +387,13 @@ impl Dependency {
     }
 
     /// Goes on where the snapshot was taken; `by` has set it by hand last.
-    pub fn restore(&self, snapshot: Snapshot, by: Option<&str>) {
+    pub fn restore(&self, snapshot: Snapshot, by: Option<&str>, outage: Option<Outage>) {
         if !snapshot.is_empty() {
-            self.breaker.with(|w| w.by = by.map(str::to_owned));
+            self.breaker.with(|w| {
+                w.by = by.map(str::to_owned);
+                w.error = outage.as_ref().and_then(|outage| outage.error.clone());
+                w.outage = outage;
+            });
             self.step(|breaker, now| breaker.restore(snapshot, now, Utc::now()));
         }
     }
@@ -504,5 +598,22 @@ impl Drop for Place {
     fn drop(&mut self) {
         let left = self.0.free(Bulkhead::leave);
         meter::in_use(&self.0.in_use, left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_breaker_is_told_at_a_slower_and_slower_pace() {
+        let mut pace = Pace::default();
+        pace.begin(Duration::ZERO);
+
+        let told = (0..25 * 60).filter(|m| pace.is_due(Duration::from_secs(m * 60)));
+
+        let told: Vec<u64> = told.collect();
+        assert_eq!(told[..6], [1, 3, 7, 15, 31, 63]);
+        assert!(told.len() < 30, "{told:?}");
     }
 }

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use counterfoil_core::policy::breaker::{Forced, Snapshot};
+use chrono::{DateTime, TimeDelta, Utc};
+use counterfoil_core::policy::breaker::{Forced, Snapshot, State};
 use counterfoil_core::store::{Disposition, Kept, Remember, Result, Store};
 
 use super::dependency::Dependency;
@@ -34,8 +35,10 @@ pub(crate) struct Keeper {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Known {
     forced: Option<Forced>,
-    /// Whether it is open, and how long it will be the next time. Until when follows from that.
+    /// Whether it is open, and how long it will be the next time.
     open: Option<Option<Duration>>,
+    /// Until when, which operators see.
+    until: Option<DateTime<Utc>>,
 }
 
 impl Known {
@@ -43,7 +46,17 @@ impl Known {
         Self {
             forced: snapshot.forced,
             open: snapshot.open_until.map(|_| snapshot.open_for),
+            until: snapshot.open_until,
         }
+    }
+
+    /// Whether this is not what the store knows. The time of a probe that is under way is no news.
+    fn is_news(&self, here: &Known, state: State) -> bool {
+        let moved = match (self.until, here.until) {
+            (Some(known), Some(until)) => (until - known).abs() > TimeDelta::seconds(1),
+            _ => false,
+        };
+        self.open != here.open || (moved && state == State::Open)
     }
 }
 
@@ -119,7 +132,7 @@ impl Keeper {
             None => {
                 let fresh = dependency.snapshot().is_empty();
                 if fresh {
-                    dependency.restore(kept.snapshot, kept.by.as_deref());
+                    dependency.restore(kept.snapshot, kept.by.as_deref(), kept.outage);
                 }
                 Known::of(kept.snapshot)
             }
@@ -136,14 +149,18 @@ impl Keeper {
             dependency.force(kept.snapshot.forced, by);
             here = dependency.snapshot();
         }
-        if Known::of(here).open != known.open {
+        let mut told = Known::of(here);
+        if known.is_news(&told, dependency.state()) {
             let open = Remember::Open {
                 until: here.open_until,
                 open_for: here.open_for,
+                outage: here.open_until.and_then(|_| dependency.outage()),
             };
             self.store.remember_breaker(name, &open).await?;
+        } else {
+            told.until = known.until;
         }
-        self.known.insert(name.to_owned(), Known::of(here));
+        self.known.insert(name.to_owned(), told);
         Ok(())
     }
 }
@@ -152,7 +169,7 @@ impl Keeper {
 mod tests {
     use super::*;
     use crate::pipeline::{Dependency, Limits};
-    use counterfoil_core::policy::breaker::{Admission, State};
+    use counterfoil_core::policy::breaker::Admission;
     use counterfoil_core::policy::class::{Class, Failure};
     use counterfoil_testkit::memory::MemoryStore;
 
@@ -181,6 +198,7 @@ mod tests {
                 panic!("not admitted");
             };
             let failed = Class::Failed(Failure::Upstream);
+            self.stock.failed_with("UPSTREAM_5XX: 503");
             self.stock.record(ticket, failed);
         }
     }
@@ -192,8 +210,16 @@ mod tests {
         before.fail();
         before.sync().await;
 
+        let kept = store.breakers().await.unwrap().remove(0);
+        let error = kept.opened().unwrap().error;
+        assert_eq!(error.as_deref(), Some("UPSTREAM_5XX: 503"));
+
         let mut after = Process::start(&store).await;
         assert_eq!(after.stock.state(), State::Open);
+        assert_eq!(
+            after.stock.outage().unwrap().since,
+            kept.outage.unwrap().since
+        );
         assert!(after.stock.wait() <= Some(Duration::from_secs(1)));
 
         tokio::time::sleep(Duration::from_secs(1)).await;

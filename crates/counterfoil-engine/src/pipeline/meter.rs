@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use counterfoil_core::policy::breaker::{Cause, State};
+use counterfoil_core::policy::breaker::{Cause, Outage, State};
 use metrics::{Key, Label, counter, gauge};
 use serde::{Deserialize, Serialize};
 
@@ -179,13 +179,8 @@ pub(super) fn pause(destination: &str, left: Option<Duration>) {
     }
 }
 
-/// The state of a breaker has changed: counted, and one line in the log.
-pub(super) fn transition(
-    destination: &str,
-    (from, to): (State, State),
-    cause: Cause,
-    wait: Option<Duration>,
-) {
+/// The state of a breaker has changed.
+pub(super) fn transition(destination: &str, (from, to): (State, State), cause: Cause) {
     count(destination, |counts| counts.transitions += 1);
     counter!(
         "counterfoil_breaker_transitions_total",
@@ -193,23 +188,28 @@ pub(super) fn transition(
     )
     .increment(1);
     state(destination, to);
-    let wait = wait.map(|wait| wait.as_millis());
-    if to == State::Open {
-        tracing::warn!(
-            destination,
-            from = from.as_str(),
-            to = to.as_str(),
-            cause = cause.as_str(),
-            open_ms = wait,
-            "breaker"
-        );
-    } else {
-        tracing::info!(
-            destination,
-            from = from.as_str(),
-            to = to.as_str(),
-            cause = cause.as_str(),
-            "breaker"
-        );
-    }
+    let (from, to, cause) = (from.as_str(), to.as_str(), cause.as_str());
+    tracing::debug!(destination, from, to, cause, "breaker");
+}
+
+/// A breaker has opened, or is still open.
+pub(super) fn opened(destination: &str, cause: Cause, outage: &Outage, wait: Option<Duration>) {
+    tracing::warn!(
+        destination,
+        cause = cause.as_str(),
+        error = outage.error.as_deref(),
+        since = %outage.since.format("%Y-%m-%d %H:%M:%S UTC"),
+        next_probe_ms = wait.map(|wait| wait.as_millis()),
+        "the breaker is open: the destination gets probes only"
+    );
+}
+
+/// A breaker has closed.
+pub(super) fn closed(destination: &str, cause: Cause, open: Option<Duration>) {
+    tracing::info!(
+        destination,
+        cause = cause.as_str(),
+        open_seconds = open.map(|open| open.as_secs()),
+        "the breaker has closed"
+    );
 }

@@ -167,6 +167,9 @@ impl Relay {
             };
             let said = queue.class(delivery.lane(), &outcome, ticket.is_probe());
             class = better(class, said);
+            if let (Some(Class::Failed(_)), Some(error)) = (said, outcome.error()) {
+                queue.dependency.failed_with(&error);
+            }
             match &outcome {
                 Outcome::Stored => stored += 1,
                 other => {

@@ -342,3 +342,31 @@ async fn what_an_operator_said_holds_after_a_restart() {
     destination.force(None, "anna");
     until_empty(&store).await;
 }
+
+#[tokio::test]
+async fn an_open_breaker_is_shown_with_the_last_error_and_the_next_probe() {
+    let store = MemoryStore::new();
+    let switch = Arc::new(AtomicBool::new(true));
+    let script = broken(&switch, || {
+        Outcome::retry(Code::UPSTREAM_5XX, "503 Service Unavailable")
+    });
+    let all: Vec<_> = (0..50).map(|a| message(a, 1)).collect();
+    enqueue(&store, &all).await;
+
+    let _engine = start(&store, spec(&script)).await;
+    eventually("the breaker is shown", || async {
+        stats(&store).await.breaker.is_some()
+    })
+    .await;
+    let shown = stats(&store).await.breaker.unwrap();
+    let error = shown.error.as_deref();
+    assert_eq!(error, Some("UPSTREAM_5XX: 503 Service Unavailable"));
+    assert!(shown.since.is_some() && shown.next_probe.is_some());
+
+    switch.store(false, Ordering::SeqCst);
+    until_empty(&store).await;
+    eventually("the breaker is closed", || async {
+        stats(&store).await.breaker.is_none()
+    })
+    .await;
+}

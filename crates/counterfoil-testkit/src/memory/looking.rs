@@ -6,7 +6,7 @@ use counterfoil_core::desk::{Detail, Entry, Filter, QueueStats, number, shown_id
 use counterfoil_core::explain::{Blocker, Facts, Pending};
 use counterfoil_core::message::{Aggregate, MessageId};
 use counterfoil_core::row::RowState;
-use counterfoil_core::store::RelayId;
+use counterfoil_core::store::{Kept, RelayId};
 
 use super::state::{Ended, Parked, Queue, Row, State};
 
@@ -75,6 +75,7 @@ impl State {
             oldest_seconds: oldest.map(|at| (now - at).as_seconds_f64().max(0.0)),
             paused: noted.and_then(pause_reason),
             unavailable_since: noted.and_then(|q| q.unavailable_since),
+            breaker: self.breakers.get(queue).and_then(Kept::opened),
             relays: self.serving(queue, now),
         }
     }
@@ -211,6 +212,7 @@ impl State {
             parked: holder,
             paused: noted.and_then(pause_reason),
             unavailable_since: noted.and_then(|q| q.unavailable_since),
+            breaker: self.breakers.get(queue).and_then(Kept::opened),
             owner: owner.map(|relay| (relay.to_string(), until(&relay))),
             relays: self.serving(queue, now),
         }

@@ -231,7 +231,12 @@ impl Store for MemoryStore {
                 kept.snapshot.forced = *forced;
                 kept.by = Some(by.clone());
             }
-            Remember::Open { until, open_for } => {
+            Remember::Open {
+                until,
+                open_for,
+                outage,
+            } => {
+                kept.outage.clone_from(outage);
                 kept.snapshot.open_until = *until;
                 kept.snapshot.open_for = *open_for;
             }

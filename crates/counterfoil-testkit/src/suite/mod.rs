@@ -288,6 +288,7 @@ macro_rules! store_suite {
             an_unavailable_destination_is_remembered,
             what_is_remembered_of_breakers_outlives_the_process,
             an_operators_word_and_an_open_breaker_are_kept_apart,
+            an_open_breaker_is_shown_with_its_error_and_its_next_probe,
             pausing_twice_keeps_the_first_reason,
             a_queue_tells_who_paused_and_resumed_it,
             a_note_says_who_did_what_and_why,

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use chrono::DateTime;
+use counterfoil_core::explain::Facts;
 use counterfoil_core::policy::breaker::Forced;
-use counterfoil_core::store::{MAX_SHARDS, Remember, Retention};
+use counterfoil_core::store::{MAX_SHARDS, Opened, Outage, Remember, Retention};
 
 use crate::fixture::{Fixture, OTHER, QUEUE, message, messages};
 use crate::harness::Harness;
@@ -74,6 +75,7 @@ pub async fn what_is_remembered_of_breakers_outlives_the_process<H: Harness>(t: 
     let open = Remember::Open {
         until: Some(until),
         open_for: Some(Duration::from_millis(4_500)),
+        outage: None,
     };
     let odd = "Straße 'x'; -- \u{1f980}";
     t.store.remember_breaker(QUEUE, &open).await.unwrap();
@@ -110,6 +112,7 @@ pub async fn an_operators_word_and_an_open_breaker_are_kept_apart<H: Harness>(t:
     let open = |until| Remember::Open {
         until,
         open_for: None,
+        outage: None,
     };
     let s = &t.store;
     s.remember_breaker(QUEUE, &forced(Some(Forced::Open)))
@@ -254,4 +257,58 @@ pub async fn an_announcement_wakes_whoever_listens<H: Harness>(t: Fixture<H>) {
         let heard = tokio::time::timeout(Duration::from_secs(20), wake.wait()).await;
         heard.expect("nothing was heard").unwrap();
     }
+}
+
+/// An open breaker is seen by who looks at its queue, or asks for a message in it.
+pub async fn an_open_breaker_is_shown_with_its_error_and_its_next_probe<H: Harness>(t: Fixture<H>) {
+    let all = [message("a", 1), message("b", 1).queue(OTHER)];
+    t.put(&all).await;
+    let (since, until) = (
+        DateTime::from_timestamp_millis(1_800_000_000_123).unwrap(),
+        DateTime::from_timestamp_millis(1_900_000_000_456).unwrap(),
+    );
+    let error = "UPSTREAM_5XX: 503 Stra\u{df}e \u{1f980}";
+    let open = |until: Option<DateTime<_>>| Remember::Open {
+        until,
+        open_for: until.map(|_| Duration::from_secs(30)),
+        outage: until.map(|_| Outage {
+            since,
+            error: Some(error.into()),
+        }),
+    };
+    let breaker = async |queue: &str| {
+        let stats = t.stats().await;
+        stats
+            .into_iter()
+            .find(|s| s.queue == queue)
+            .unwrap()
+            .breaker
+    };
+    let explained = async |n: usize| match t.desk.facts(&all[n].id.to_string()).await.unwrap() {
+        Facts::Pending(pending) => pending.breaker,
+        other => panic!("{other:?}"),
+    };
+
+    let s = &t.store;
+    s.remember_breaker(QUEUE, &open(Some(until))).await.unwrap();
+    let expected = Some(Opened {
+        since: Some(since),
+        error: Some(error.into()),
+        next_probe: Some(until),
+        held_by: None,
+    });
+    assert_eq!(breaker(QUEUE).await, expected);
+    assert_eq!(explained(0).await, expected);
+    assert_eq!((breaker(OTHER).await, explained(1).await), (None, None));
+
+    s.remember_breaker(QUEUE, &forced(Some(Forced::Open)))
+        .await
+        .unwrap();
+    let held = breaker(QUEUE).await.unwrap();
+    assert_eq!(held.held_by.as_deref(), Some("anna"));
+    assert_eq!(held.next_probe, None);
+
+    s.remember_breaker(QUEUE, &forced(None)).await.unwrap();
+    s.remember_breaker(QUEUE, &open(None)).await.unwrap();
+    assert_eq!((breaker(QUEUE).await, explained(0).await), (None, None));
 }

@@ -30,7 +30,7 @@ use super::Moment;
 use super::class::Class;
 use super::window::Window;
 
-pub use kept::{Kept, Remember};
+pub use kept::{Kept, Opened, Outage, Remember};
 pub use settings::{Settings, SettingsError, Slow};
 pub use snapshot::Snapshot;
 

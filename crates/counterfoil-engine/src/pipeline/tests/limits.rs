@@ -328,7 +328,7 @@ async fn an_operator_closes_and_opens_a_dependency() {
     assert_eq!(answer.unwrap_err(), CallError::Open { retry_after: None });
 
     let restarted = self::dependency(|_| {});
-    restarted.restore(dependency.snapshot(), None);
+    restarted.restore(dependency.snapshot(), None, None);
     assert_eq!(restarted.status().forced, Some(Forced::Open));
 
     dependency.force(None, "anna");
