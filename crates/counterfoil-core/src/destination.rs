@@ -40,8 +40,8 @@ pub enum Outcome {
         /// The last error in words.
         error: String,
     },
-    /// The destination refuses everything (credentials, address). After several aggregates the
-    /// queue is paused instead of parking thousands.
+    /// The destination refuses everything (credentials, address). After several aggregates its
+    /// breaker opens, and it is probed, instead of parking thousands.
     DestinationRefused {
         /// Why.
         code: Code,

@@ -714,6 +714,10 @@ pub trait Store: Send + Sync + 'static {
     /// is not forgotten because a process tells that its breaker has closed.
     async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()>;
 
+    /// Makes messages that no route wanted due now, at most `limit` of them; answers how many. Others
+    /// that are scheduled stay as they are.
+    async fn look_again(&self, limit: u32) -> Result<u64>;
+
     /// Pauses a queue on behalf of the relay or an operator. Pausing twice keeps the first reason.
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()>;
 

@@ -215,6 +215,10 @@ impl Store for Bounded {
         self.work(self.inner.forget_consumer(member)).await
     }
 
+    async fn look_again(&self, limit: u32) -> Result<u64> {
+        self.work(self.inner.look_again(limit)).await
+    }
+
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
         self.work(self.inner.pause(queue, reason, by)).await
     }

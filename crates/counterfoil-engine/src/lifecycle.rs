@@ -283,10 +283,6 @@ fn describe_metrics() {
             "Messages that were parked, by code",
         ),
         (
-            "counterfoil_paused_total",
-            "Times that a queue was paused because its destination refused everything",
-        ),
-        (
             "counterfoil_fenced_total",
             "Settlements that came too late because the shard had a new owner",
         ),

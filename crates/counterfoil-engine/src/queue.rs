@@ -1,12 +1,13 @@
 //! What the relay knows about one queue.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::mark::LowMark;
 use counterfoil_core::message::{Aggregate, Message, header};
 use counterfoil_core::policy::Class;
+use counterfoil_core::policy::breaker::State;
 use counterfoil_core::policy::class::Failure;
 use counterfoil_core::row::{LaneKey, RawRow};
 use counterfoil_core::store::{Fence, Park, RelayId, ShardSet, Taken};
@@ -19,10 +20,10 @@ use crate::settings::{OnPark, QueueSpec, Settings};
 use crate::tasks;
 use crate::unsettled::Unsettled;
 
-/// Refusals of the destination as a whole, by this many different aggregates, pause the queue.
-const REFUSALS_BEFORE_PAUSE: usize = 3;
 /// At most so many messages are tried alone after an owner died.
 const MAX_SUSPECTS: usize = 256;
+/// How long a message waits that was offered to a destination in trouble.
+const SOON: Duration = Duration::from_millis(500);
 /// About how long a retry waits for which there is no budget.
 const BUDGET_PAUSE: Duration = Duration::from_secs(5);
 
@@ -79,7 +80,6 @@ pub(crate) struct Queue {
     pub(crate) patience_over: bool,
     /// How long a message is postponed without using up attempts.
     patience: Duration,
-    refusals: HashSet<LaneKey>,
     /// The lane that failed last: one message that fails again and again says nothing about its
     /// destination.
     failed_last: Option<LaneKey>,
@@ -95,8 +95,6 @@ pub(crate) enum Consequence {
     Available,
     /// Nobody answers, and this is why.
     Unavailable(String),
-    /// The destination refuses everything.
-    Pause(String),
 }
 
 impl Queue {
@@ -125,7 +123,6 @@ impl Queue {
             unavailable: false,
             patience_over: false,
             patience: settings.patience,
-            refusals: HashSet::new(),
             failed_last: None,
             suspects: 0,
         }
@@ -364,13 +361,10 @@ impl Queue {
                 self.answered()
             }
             Outcome::DestinationRefused { code, error } => {
-                self.refusals.insert(delivery.lane());
-                let pause = self.refusals.len() >= REFUSALS_BEFORE_PAUSE;
-                let reason = format!("{code}: {error}");
-                self.retry(&delivery, code, error, None, rng);
-                if pause {
-                    self.refusals.clear();
-                    return Consequence::Pause(reason);
+                match self.dependency.state() {
+                    State::Closed => self.retry(&delivery, code, error, None, rng),
+                    // The destination is in trouble, and not this message.
+                    _ => self.try_soon(delivery, code, error),
                 }
                 Consequence::Nothing
             }
@@ -403,16 +397,19 @@ impl Queue {
 
     /// Nobody answered, and the process lives: the message did not kill it. Rescheduling forgets the
     /// suspicion durably, and uses up no attempt.
-    pub(crate) fn exonerate(&mut self, mut delivery: Delivery, error: String) -> Consequence {
+    pub(crate) fn exonerate(&mut self, delivery: Delivery, error: String) -> Consequence {
         if self.epoch(delivery.shard) == Some(delivery.epoch) {
-            delivery.attempt = delivery.attempt.saturating_sub(1);
-            let soon = Duration::from_millis(500);
-            self.lanes
-                .retry(&delivery, soon, Code::UNAVAILABLE, error.clone());
+            self.try_soon(delivery, Code::UNAVAILABLE, error.clone());
         } else {
             self.leave_to_owner(&delivery);
         }
         Consequence::Unavailable(error)
+    }
+
+    /// It is not to blame, and uses up no attempt.
+    fn try_soon(&mut self, mut delivery: Delivery, code: Code, error: String) {
+        delivery.attempt = delivery.attempt.saturating_sub(1);
+        self.lanes.retry(&delivery, SOON, code, error);
     }
 
     /// It was not delivered, and the shard has had another owner since: the present one offers it.
@@ -425,7 +422,6 @@ impl Queue {
     }
 
     fn answered(&mut self) -> Consequence {
-        self.refusals.clear();
         self.patience_over = false;
         if std::mem::take(&mut self.unavailable) {
             Consequence::Available
@@ -455,6 +451,8 @@ impl Queue {
                 // A handler's own word is about its message.
                 _ => return Some(Class::Refused),
             },
+            // Wrong credentials or a wrong address: that is hardly about one message.
+            Outcome::DestinationRefused { .. } => Failure::Upstream,
             _ => return Some(Class::Refused),
         };
         let again = self.failed_last.replace(lane) == Some(lane);

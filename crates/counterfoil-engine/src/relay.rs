@@ -31,6 +31,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::lanes::ReadNo;
+use crate::lifecycle::UNROUTED;
 use crate::pipeline::Dependency;
 use crate::publish::Offered;
 use crate::queue::Queue;
@@ -48,6 +49,8 @@ const SCAN_LANES: Duration = Duration::from_secs(1);
 /// How long a few deliveries wait for more, to be settled in one commit. A relay that is killed
 /// meanwhile delivers them again, as after a kill between delivery and settlement.
 const LINGER: Duration = Duration::from_millis(5);
+/// Messages without a route that are made due in one go.
+const LOOK_AGAIN: u32 = 1_000;
 /// The shortest pause after the store failed.
 const STORE_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause after the store failed.
@@ -113,7 +116,7 @@ enum Done {
         queue: usize,
         result: Result<Option<Duration>>,
     },
-    Told(&'static str, Result<()>),
+    LookedAgain(Result<()>),
 }
 
 /// One queue of a read: which, of which generation, from where, how many and how much.
@@ -264,6 +267,7 @@ impl Relay {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut drain_until: Option<Instant> = None;
         let nudge = Arc::clone(&self.nudge);
+        self.look_again();
         loop {
             self.pump();
             if self.stopping && self.drained(drain_until) {
@@ -347,12 +351,30 @@ impl Relay {
             Done::Took { relay, result } => self.took(&relay, result),
             Done::Gave { given, result } => self.gave(&given, result),
             Done::Unavailable { queue, result } => self.noted_unavailable(queue, result),
-            Done::Told(what, result) => {
-                if let Err(error) = result {
-                    tracing::warn!(error = error.one_line(), "could not {what}");
+            Done::LookedAgain(result) => match result {
+                Ok(()) => self.next_tend = Instant::now(),
+                Err(error) => tracing::warn!(
+                    error = error.one_line(),
+                    "could not look at messages without a route again: they wait for their time"
+                ),
+            },
+        }
+    }
+
+    /// This process may have other routes than the one before it: what no route wanted is looked at.
+    fn look_again(&mut self) {
+        if !self.queues.iter().any(|q| **q.name() == *UNROUTED) {
+            return;
+        }
+        let store = Arc::clone(&self.store);
+        self.ops.spawn(async move {
+            loop {
+                match store.look_again(LOOK_AGAIN).await {
+                    Ok(n) if n >= u64::from(LOOK_AGAIN) => {}
+                    result => return Done::LookedAgain(result.map(|_| ())),
                 }
             }
-        }
+        });
     }
 
     /// The next moment at which something is due without being woken.

@@ -14,7 +14,7 @@ use counterfoil_core::store::{
 };
 
 use crate::rows::Sorted;
-use crate::{MIGRATIONS, MysqlStore, SHARDS, enqueue};
+use crate::{MIGRATIONS, MysqlStore, SHARDS, classify, enqueue};
 
 #[async_trait]
 impl Store for MysqlStore {
@@ -144,6 +144,15 @@ impl Store for MysqlStore {
 
     async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
         self.keep_breaker(destination, what).await
+    }
+
+    async fn look_again(&self, limit: u32) -> Result<u64> {
+        let done = sqlx::query(include_str!("../sql/look_again.sql"))
+            .bind(i64::from(limit))
+            .execute(self.pool())
+            .await
+            .map_err(classify)?;
+        Ok(done.rows_affected())
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {

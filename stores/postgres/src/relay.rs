@@ -390,6 +390,15 @@ impl Store for PostgresStore {
         self.keep_breaker(destination, what).await
     }
 
+    async fn look_again(&self, limit: u32) -> Result<u64> {
+        let done = sqlx::query(include_str!("../sql/look_again.sql"))
+            .bind(i64::from(limit))
+            .execute(self.pool())
+            .await
+            .map_err(classify)?;
+        Ok(done.rows_affected())
+    }
+
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
         // Events of queues have the number zero.
         sqlx::query(

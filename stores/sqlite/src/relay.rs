@@ -171,6 +171,17 @@ impl Store for SqliteStore {
         self.keep_breaker(destination, what).await
     }
 
+    async fn look_again(&self, limit: u32) -> Result<u64> {
+        let mut tx = self.write().await?;
+        let done = sqlx::query(include_str!("../sql/look_again.sql"))
+            .bind(i64::from(limit))
+            .execute(&mut *tx)
+            .await
+            .map_err(classify)?;
+        tx.commit().await?;
+        Ok(done.rows_affected())
+    }
+
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
         let mut tx = self.write().await?;
         let done = sqlx::query(

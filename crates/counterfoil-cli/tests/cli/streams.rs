@@ -15,7 +15,7 @@ on_every_database!(
     a_redis_that_hangs_loses_nothing_and_keeps_the_order,
     what_a_dying_redis_did_not_confirm_is_sent_again,
     what_is_too_large_is_parked_and_the_rest_goes_on,
-    wrong_credentials_pause_the_queue_and_park_nothing,
+    wrong_credentials_open_the_breaker_and_park_nothing,
 );
 
 /// A Redis of its own, and a file that names it.
@@ -242,7 +242,7 @@ fn what_is_too_large_is_parked_and_the_rest_goes_on(home: &Home) {
     served.stop();
 }
 
-fn wrong_credentials_pause_the_queue_and_park_nothing(home: &Home) {
+fn wrong_credentials_open_the_breaker_and_park_nothing(home: &Home) {
     let Some(streams) = Streams::start(home, "password = \"file:password\"") else {
         return;
     };
@@ -253,8 +253,9 @@ fn wrong_credentials_pause_the_queue_and_park_nothing(home: &Home) {
     let list: Vec<Value> = (0..20).map(|n| order(n, 1)).collect();
 
     served.post(json!({ "messages": list }).to_string());
-    until("the pause", || {
-        home.ok(&["queue", "list"]).contains("paused").then_some(())
+    until("the open breaker", || {
+        let list = home.ok(&["queue", "list"]);
+        (list.contains("breaker open") && list.contains("DESTINATION_REFUSED")).then_some(())
     });
 
     let counts = counts(home);

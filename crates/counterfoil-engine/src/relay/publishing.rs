@@ -243,21 +243,6 @@ impl Relay {
                     }
                 });
             }
-            Consequence::Pause(reason) => {
-                tracing::error!(
-                    queue = &*name,
-                    reason,
-                    "the destination refuses everything: the queue is paused"
-                );
-                metrics::counter!("counterfoil_paused_total", "queue" => name.to_string())
-                    .increment(1);
-                queue.paused = true;
-                queue.start_over();
-                self.ops.spawn(async move {
-                    let result = store.pause(&name, &reason, "counterfoil").await;
-                    Done::Told("pause a queue", result)
-                });
-            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a destination can do wrong.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use counterfoil_core::desk::{Desk, Filter};
@@ -188,30 +189,35 @@ async fn after_a_day_an_unavailable_destination_does_use_up_attempts() {
 }
 
 #[tokio::test]
-async fn a_destination_that_refuses_everything_is_paused_and_nothing_is_parked() {
+async fn a_destination_that_refuses_everything_is_probed_and_goes_on_by_itself() {
     let store = MemoryStore::new();
-    let script = Script::new(|_| Outcome::DestinationRefused {
-        code: Code::DESTINATION_REFUSED,
-        error: "401".into(),
+    let deployed = Arc::new(AtomicBool::new(false));
+    let there = Arc::clone(&deployed);
+    let script = Script::new(move |_| match there.load(Ordering::SeqCst) {
+        true => Outcome::Stored,
+        false => Outcome::DestinationRefused {
+            code: Code::DESTINATION_REFUSED,
+            error: "HTTP 404 Not Found".into(),
+        },
     });
     let all: Vec<_> = (0..50).map(|a| message(a, 1)).collect();
     enqueue(&store, &all).await;
 
-    let _engine = start(
-        &store,
-        QueueSpec {
-            backoff: quick(1_000),
-            ..spec(&script)
-        },
-    )
-    .await;
-    eventually("the queue is paused", || async {
-        stats(&store).await.paused.is_some()
-    })
-    .await;
+    let mut queue = QueueSpec {
+        backoff: quick(4),
+        ..spec(&script)
+    };
+    queue.breaker.open_for = Duration::from_millis(1);
+    queue.breaker.open_cap = Duration::from_millis(20);
+    let _engine = start(&store, queue).await;
+    script.until("many probes", |seen| seen.len() > 150).await;
+    let shown = stats(&store).await;
+    assert_eq!((shown.pending(), shown.paused), (50, None));
+    assert!(parked(&store).await.is_empty(), "probes use up no attempts");
 
+    deployed.store(true, Ordering::SeqCst);
+    until_empty(&store).await;
     assert!(parked(&store).await.is_empty());
-    assert_eq!(stats(&store).await.pending(), 50);
 }
 
 #[tokio::test]

@@ -290,6 +290,42 @@ async fn a_message_without_a_queue_goes_where_the_routes_say() {
 }
 
 #[tokio::test]
+async fn a_message_that_no_route_wanted_is_looked_at_when_a_relay_starts_with_other_routes() {
+    let store = MemoryStore::new();
+    let script = Script::new(|_| Outcome::Stored);
+    let relay = async |events: &str| {
+        let mut routes = Routes::default();
+        routes.add(events, vec![QUEUE.into()]);
+        EngineBuilder::new(Arc::new(store.clone()))
+            .settings(settings())
+            .routes(routes)
+            .queue(spec(&script))
+            .start()
+            .await
+            .unwrap()
+    };
+    let first = relay("UserAdded").await;
+    let ids = enqueue(
+        &store,
+        &[Message::json("order", 1, "OrderPaid", &1).unwrap()],
+    )
+    .await;
+    eventually("no route wants it", || async {
+        let rows = store.outbox(&Filter::default()).await.unwrap();
+        rows.len() == 1 && rows[0].code.as_deref() == Some("NO_ROUTE")
+    })
+    .await;
+    first.stop().await;
+
+    let _second = relay("Order*").await;
+    script
+        .until("it arrives without waiting for its time", |seen| {
+            seen.iter().any(|d| d.id == ids[0])
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn a_slow_destination_slows_nobody_else() {
     let store = MemoryStore::new();
     let (open, mut gate) = watch::channel(false);

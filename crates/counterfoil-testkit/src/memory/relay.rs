@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use counterfoil_core::Code;
 use counterfoil_core::desk::Event;
 use counterfoil_core::fit::{self, Fit, Found};
 use counterfoil_core::mark::{Horizon, Reach};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
-use counterfoil_core::row::RawRow;
+use counterfoil_core::row::{RawRow, RowState};
 use counterfoil_core::store::{
     Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Read, RelayId, Remember, Result,
     Retention, Runnable, Settled, Settlement, ShardRef, Store, Survey, Taken, Waiting, Wake, Want,
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use super::MemoryStore;
 use super::calls::Point;
 use super::settle::event;
-use super::state::SHARDS;
+use super::state::{Row, SHARDS};
 
 fn fitting(rows: Vec<RawRow>, bytes: usize) -> Fit {
     let found = rows.into_iter().map(|row| Found {
@@ -242,6 +243,22 @@ impl Store for MemoryStore {
             }
         }
         Ok(())
+    }
+
+    async fn look_again(&self, limit: u32) -> Result<u64> {
+        self.begin_call("look_again").await;
+        let (mut state, now) = (self.lock(), self.clock().now());
+        let unwanted = |row: &&mut Row| {
+            row.queue().is_empty()
+                && row.state == RowState::Scheduled
+                && row.code.as_deref() == Some(Code::NO_ROUTE.as_str())
+                && row.available_at.is_some_and(|at| at > now)
+        };
+        let some = state.outbox.values_mut().filter(unwanted);
+        let changed = some
+            .take(limit as usize)
+            .map(|row| row.available_at = Some(now));
+        Ok(changed.count() as u64)
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {

@@ -162,6 +162,7 @@ macro_rules! store_suite {
             a_scheduled_row_comes_due_behind_a_retry,
             a_scheduled_row_comes_due_behind_a_parked_one,
             a_deferred_row_comes_back_and_holds_nobody,
+            what_no_route_wanted_can_be_made_due,
         );
         $crate::cases!($harness, lanes:
             rows_behind_a_retry_are_flagged,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chrono::Utc;
+use counterfoil_core::Message;
 use counterfoil_core::row::{RawRow, RowState};
 use counterfoil_core::store::{Settlement, Want};
 
@@ -298,4 +299,38 @@ pub async fn waiting_rows_bring_no_more_bytes_than_they_may<H: Harness>(t: Fixtu
     for (row, message) in found.iter().zip(&all) {
         assert_eq!(judge(row).payload, message.payload);
     }
+}
+
+/// Routes have changed: what none of them wanted is due, and what waits for its time is not.
+pub async fn what_no_route_wanted_can_be_made_due<H: Harness>(t: Fixture<H>) {
+    let later = Utc::now() + chrono::TimeDelta::hours(1);
+    let unrouted = |n: i64| {
+        let message = Message::json("order", n, "OrderPaid", &n).unwrap();
+        message.version(n)
+    };
+    t.put(&[unrouted(1), unrouted(2), unrouted(3)]).await;
+    t.put(&[
+        unrouted(4).not_before(later),
+        message("a", 5).not_before(later),
+    ])
+    .await;
+    let relay = t.relay(&["", QUEUE]).await;
+    let rows = relay.read("").await;
+    let settlement = Settlement {
+        defer: rows[..3].iter().map(|r| (r.seq, r.shard, LATER)).collect(),
+        schedule: vec![(rows[3].seq, rows[3].shard)],
+        ..Settlement::default()
+    };
+    relay.settle("", &settlement).await;
+    relay.schedule(QUEUE, &relay.read(QUEUE).await).await;
+    assert!(relay.waiting("").await.is_empty());
+
+    assert_eq!(t.store.look_again(2).await.unwrap(), 2);
+    assert_eq!(t.store.look_again(2).await.unwrap(), 1);
+    assert_eq!(t.store.look_again(2).await.unwrap(), 0);
+
+    let mut due = versions(&relay.waiting("").await);
+    due.sort_unstable();
+    assert_eq!(due, [1, 2, 3]);
+    assert!(relay.waiting(QUEUE).await.is_empty());
 }

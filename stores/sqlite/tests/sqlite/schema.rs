@@ -150,6 +150,7 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../../sql/note_failed.sql"), "ROWID SEARCH ON TABLE counterfoil_outbox"),
     (include_str!("../../sql/retry.sql"), "ROWID SEARCH ON TABLE counterfoil_outbox"),
     (include_str!("../../sql/defer.sql"), "ROWID SEARCH ON TABLE counterfoil_outbox"),
+    (include_str!("../../sql/look_again.sql"), "counterfoil_outbox_due (<expr>=? AND available_at>?)"),
     (include_str!("../../sql/hold.sql"), "ROWID SEARCH ON TABLE counterfoil_outbox"),
     (include_str!("../../sql/cancel.sql"), "counterfoil_outbox USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../../sql/schedule.sql"), "counterfoil_outbox USING INTEGER PRIMARY KEY (rowid=?)"),

@@ -222,6 +222,10 @@ impl Store for BrokenStore {
         self.inner.remember_breaker(destination, what).await
     }
 
+    async fn look_again(&self, limit: u32) -> Result<u64> {
+        self.inner.look_again(limit).await
+    }
+
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
         self.inner.pause(queue, reason, by).await
     }
