@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use counterfoil_core::policy::Backoff;
 use counterfoil_core::{Capabilities, Code, Delivery, Destination, Outcome};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
@@ -170,6 +171,11 @@ impl Destination for WebhookDestination {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::single(self.concurrency, Some(self.timeout + GRACE))
+    }
+
+    /// Receivers expect to be tried for more than a day.
+    fn backoff(&self) -> Backoff {
+        Backoff::WEBHOOK
     }
 
     async fn publish(&self, batch: &[Delivery]) -> Vec<Outcome> {

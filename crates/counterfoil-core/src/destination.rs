@@ -10,6 +10,7 @@ use async_trait::async_trait;
 
 use crate::code::Code;
 use crate::error_text;
+use crate::policy::Backoff;
 use crate::row::Delivery;
 
 /// What came of offering one message.
@@ -146,6 +147,11 @@ pub trait Destination: Send + Sync + 'static {
 
     /// What this destination can do.
     fn capabilities(&self) -> Capabilities;
+
+    /// When its messages are tried again, unless told otherwise.
+    fn backoff(&self) -> Backoff {
+        Backoff::DEFAULT
+    }
 
     /// Offers a batch; answers one outcome per message, in the order of the batch.
     ///

@@ -129,8 +129,8 @@ impl QueueSpec {
     pub fn new(name: &str, destination: Arc<dyn Destination>) -> Self {
         Self {
             name: Arc::from(name),
+            backoff: destination.backoff(),
             destination,
-            backoff: Backoff::DEFAULT,
             breaker: Self::BREAKER,
             budget: Self::BUDGET,
             on_park: OnPark::Hold,

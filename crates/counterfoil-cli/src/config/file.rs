@@ -204,11 +204,11 @@ macro_rules! destination {
             /// What parking does to later messages of the aggregate.
             pub(crate) on_park: $crate::config::file::OnPark,
             /// Attempts after which a message is parked.
-            pub(crate) max_attempts: u32,
+            pub(crate) max_attempts: Option<u32>,
             /// The longest wait after the first failure; doubles with each further one.
-            pub(crate) backoff_base: $crate::config::value::Span,
+            pub(crate) backoff_base: Option<$crate::config::value::Span>,
             /// The longest wait of all.
-            pub(crate) backoff_cap: $crate::config::value::Span,
+            pub(crate) backoff_cap: Option<$crate::config::value::Span>,
             /// Failures in a row that open the breaker; zero: never for that.
             pub(crate) breaker_failures: u32,
             /// The share of failures that opens it.
@@ -229,17 +229,15 @@ macro_rules! destination {
 
         impl Default for $name {
             fn default() -> Self {
-                let backoff = counterfoil_core::policy::Backoff::DEFAULT;
                 let breaker = counterfoil_engine::QueueSpec::BREAKER;
                 let budget = counterfoil_engine::QueueSpec::BUDGET;
                 Self {
                     r#type: $kind.into(),
                     $($key: $default,)*
                     on_park: $crate::config::file::OnPark::Hold,
-                    max_attempts: backoff.max_attempts(),
-                    // The ceiling after one failure is the base, after very many it is the cap.
-                    backoff_base: $crate::config::value::Span(backoff.ceiling(1)),
-                    backoff_cap: $crate::config::value::Span(backoff.ceiling(u32::MAX)),
+                    max_attempts: None,
+                    backoff_base: None,
+                    backoff_cap: None,
                     breaker_failures: breaker.consecutive.unwrap_or(0),
                     breaker_ratio: breaker.failure_ratio.as_f64(),
                     breaker_min_calls: breaker.min_calls,
@@ -286,6 +284,8 @@ destination!(
         secrets: Vec<Pointed> = Vec::new(),
         /// Send without a signature.
         unsigned: bool = false,
+        /// How long to wait before each further attempt; empty: as receivers expect.
+        retry_waits: Vec<Span> = Vec::new(),
         /// For a whole attempt.
         timeout: Span = Span(std::time::Duration::from_secs(10)),
         /// For name, TCP and TLS; absent: 3 s, at most half of the timeout.

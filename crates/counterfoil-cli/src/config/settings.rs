@@ -421,6 +421,28 @@ mod tests {
     }
 
     #[test]
+    fn webhooks_are_tried_for_a_day_unless_told_otherwise() {
+        let backoff = |more: &str| {
+            let text = format!("[destination.a]\n{HOOK}{more}");
+            let reading = read(&text);
+            let settings = validate(&reading.file, &reading.lines, Path::new(""));
+            settings.ok().unwrap().queues[0].backoff
+        };
+        let seconds = std::time::Duration::from_secs;
+
+        assert_eq!(backoff(""), counterfoil_core::policy::Backoff::WEBHOOK);
+        assert_eq!(backoff("max-attempts = 3\n").cap(), seconds(300));
+        assert_eq!(backoff("max-attempts = 3\n").max_attempts(), 3);
+        let own = backoff("retry-waits = [\"1s\", \"1h\"]\n");
+        assert_eq!((own.max_attempts(), own.cap()), (3, seconds(3_600)));
+        for wrong in ["[\"1h\", \"1s\"]\n", "[\"1s\"]\nmax-attempts = 3\n"] {
+            let text = format!("[destination.a]\n{HOOK}retry-waits = {wrong}");
+            let problems = refused(&text);
+            assert!(problems[0].contains("`retry-waits`"), "{problems:?}");
+        }
+    }
+
+    #[test]
     fn backoff_secrets_and_addresses_are_checked() {
         let found = refused(
             "[destination.a]\ntype = \"webhook\"\nurl = \"http://10.0.0.1/\"\nunsigned = true\n\

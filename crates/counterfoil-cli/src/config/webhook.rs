@@ -1,10 +1,13 @@
 //! `[destination.NAME]` with `type = "webhook"`: from the file to a queue that can be served.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use counterfoil_core::policy::backoff::{Backoff, Jitter};
 use counterfoil_engine::QueueSpec;
 use counterfoil_webhook::{Secret, Settings, SettingsError, WebhookDestination};
 
+use super::at::At;
 use super::file;
 use super::settings::Judge;
 
@@ -16,8 +19,37 @@ pub(super) fn queue(
 ) -> Option<QueueSpec> {
     // Both are asked, so that what is wrong with one does not hide the other.
     let policies = section.keys().judge(name, judge);
+    let waits = waits(name, section, judge);
     let destination = destination(name, section, judge);
-    Some(policies?.queue(name, Arc::new(destination?)))
+    let mut queue = policies?.queue(name, Arc::new(destination?));
+    if let Some(waits) = waits? {
+        queue.backoff = waits.with_jitter(Jitter::Slight);
+    }
+    Some(queue)
+}
+
+/// The waits as the file lists them, if it does, unless something is wrong with them.
+fn waits(name: &str, section: &file::Webhook, judge: &mut Judge<'_>) -> Option<Option<Backoff>> {
+    if section.retry_waits.is_empty() {
+        return Some(None);
+    }
+    let mut at = At::destination(name, judge);
+    if section.keys().says_when() {
+        at.wrong(
+            "retry-waits",
+            &"it says when to try again, and so do `max-attempts`, `backoff-base` and `backoff-cap`: \
+              leave one out",
+        );
+        return None;
+    }
+    let waits: Vec<Duration> = section.retry_waits.iter().map(|wait| wait.0).collect();
+    match Backoff::listed(&waits) {
+        Ok(backoff) => Some(Some(backoff)),
+        Err(error) => {
+            at.wrong("retry-waits", &error);
+            None
+        }
+    }
 }
 
 fn destination(

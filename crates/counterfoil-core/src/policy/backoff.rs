@@ -49,6 +49,8 @@ pub enum Jitter {
     /// Uniform between the shortest ceiling and three times the wait before, within the cap.
     /// Never close to zero.
     Decorrelated,
+    /// Uniform between nine tenths of the ceiling and the ceiling: for waits that somebody relies on.
+    Slight,
     /// Exactly the ceiling. Whoever failed together comes back together.
     None,
 }
@@ -86,6 +88,19 @@ impl Backoff {
         },
         jitter: Jitter::Full,
         max_attempts: 10,
+    };
+
+    /// The schedule of webhooks, which receivers expect: at once, then after 5 s, 5 min, 30 min, 2 h,
+    /// 5 h, 10 h and 10 h. Who is away for a day misses nothing.
+    pub const WEBHOOK: Backoff = Backoff {
+        growth: Growth::Listed {
+            waits: listed(&[
+                5_000, 300_000, 1_800_000, 7_200_000, 18_000_000, 36_000_000, 36_000_000,
+            ]),
+            len: 7,
+        },
+        jitter: Jitter::Slight,
+        max_attempts: 8,
     };
 
     /// The schedule of calls that somebody waits for: at most five retries.
@@ -211,6 +226,7 @@ impl Backoff {
     pub(super) fn wait(&self, failed: u32, before: Duration, rng: &mut fastrand::Rng) -> Duration {
         match self.jitter {
             Jitter::Full => self.ceiling(failed).mul_f64(rng.f64()),
+            Jitter::Slight => self.ceiling(failed).mul_f64(0.9 + rng.f64() / 10.0),
             Jitter::None => self.ceiling(failed),
             Jitter::Decorrelated => {
                 let from = self.ceiling(1);
@@ -241,6 +257,19 @@ impl Default for Backoff {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn webhooks_are_tried_for_more_than_a_day() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let waits: Vec<Duration> = (1..8)
+            .map(|failed| Backoff::WEBHOOK.next(failed, None, &mut rng).unwrap())
+            .collect();
+
+        assert_eq!(Backoff::WEBHOOK.next(8, None, &mut rng), None);
+        let (shortest, longest) = (Duration::from_millis(4_500), Duration::from_secs(5));
+        assert!((shortest..=longest).contains(&waits[0]), "{waits:?}");
+        assert!(waits.iter().sum::<Duration>() > Duration::from_secs(24 * 3_600));
+    }
 
     #[test]
     fn impossible_schedules_cannot_be_built() {
