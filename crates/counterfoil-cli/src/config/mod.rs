@@ -217,6 +217,7 @@ mod tests {
     use super::*;
     use brokers::redis::Redis;
     use consumer::file::Consumer;
+    use counterfoil_core::policy::Backoff;
     use file::{Destination, Webhook};
     use gateway::file::{Gateway, GatewayRoute, Upstream};
 
@@ -251,6 +252,9 @@ mod tests {
             connect_timeout: shown.connect_timeout,
             extra_ca: shown.extra_ca.clone(),
             headers: shown.headers.clone(),
+            retry_waits: (1..Backoff::WEBHOOK.max_attempts())
+                .map(|failed| value::Span(Backoff::WEBHOOK.ceiling(failed)))
+                .collect(),
             ..Webhook::default()
         };
         assert_eq!(*shown, defaults);
@@ -264,6 +268,9 @@ mod tests {
             stream: shown.stream.clone(),
             partitions: shown.partitions,
             connect_timeout: shown.connect_timeout,
+            max_attempts: Some(Backoff::DEFAULT.max_attempts()),
+            backoff_base: Some(value::Span(Backoff::DEFAULT.ceiling(1))),
+            backoff_cap: Some(value::Span(Backoff::DEFAULT.cap())),
             ..Redis::default()
         };
         assert_eq!(*shown, defaults);
