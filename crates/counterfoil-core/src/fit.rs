@@ -121,13 +121,14 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::row::RowState;
+    use crate::row::{RowState, WrittenId};
 
     fn found(seq: i64, inside: usize, left_out: Option<usize>) -> Found {
         let row = RawRow {
             seq,
             shard: 0,
             id: None,
+            written_id: WrittenId::Absent,
             aggregate_type: None,
             aggregate_id: None,
             version: None,

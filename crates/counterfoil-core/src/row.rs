@@ -5,6 +5,7 @@
 //! stands in it, [`RawRow::into_delivery`] gives a delivery with a stable id, and says in
 //! [`Delivery::defect`] when it can only be parked. The same rules hold on every store.
 
+use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::error_text;
+use crate::hex::Hex;
 use crate::message::{Aggregate, Headers, MAX_NAME, MessageId, Payload};
 
 /// Where a pending row stands.
@@ -55,6 +57,74 @@ impl RowState {
     }
 }
 
+/// How the id of a row stands in the table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum WrittenId {
+    /// A UUID in its usual spelling, as all but foreign writers write it.
+    Usual,
+    /// NULL.
+    Absent,
+    /// Anything else that a foreign writer has left, byte by byte.
+    Odd(Arc<[u8]>),
+}
+
+impl WrittenId {
+    /// The id that stands there in these bytes.
+    pub fn of(written: Option<&[u8]>) -> Self {
+        let Some(bytes) = written else {
+            return Self::Absent;
+        };
+        let mut buffer = [0; 36];
+        let text = str::from_utf8(bytes).ok();
+        let usual = text.and_then(MessageId::parse).is_some_and(|id| {
+            let usual = id.as_uuid().hyphenated().encode_lower(&mut buffer);
+            usual.as_bytes() == bytes
+        });
+        if usual {
+            Self::Usual
+        } else {
+            Self::Odd(bytes.into())
+        }
+    }
+}
+
+/// One row of the outbox, as it was read.
+///
+/// The number alone does not name it: when a replica that lacks the last transactions becomes the
+/// primary, their numbers come back under other messages.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RowKey {
+    /// Its number.
+    pub seq: i64,
+    /// Its shard.
+    pub shard: u16,
+    /// Its message; a parked record carries this id also when the row's own could not be read.
+    pub id: MessageId,
+    /// How its id stands in the table.
+    pub written: WrittenId,
+}
+
+impl RowKey {
+    /// What stands in the column `id`, for databases whose texts are UTF-8. Absent for NULL.
+    pub fn column(&self) -> Option<Cow<'_, str>> {
+        match &self.written {
+            WrittenId::Absent => None,
+            WrittenId::Usual => Some(Cow::Owned(self.id.to_string())),
+            WrittenId::Odd(bytes) => Some(String::from_utf8_lossy(bytes)),
+        }
+    }
+
+    /// What stands in the column `id`, in a form that fits into any list: a UUID as it is, anything
+    /// else as `x` and the hexadecimal digits of its bytes. Absent for NULL.
+    pub fn token(&self) -> Option<String> {
+        match &self.written {
+            WrittenId::Absent => None,
+            WrittenId::Usual => Some(self.id.to_string()),
+            WrittenId::Odd(bytes) => Some(format!("x{}", Hex(bytes))),
+        }
+    }
+}
+
 /// A row of the outbox as it stands in the table, before anybody has judged it.
 #[derive(Debug, Clone)]
 pub struct RawRow {
@@ -62,8 +132,10 @@ pub struct RawRow {
     pub seq: i64,
     /// The shard of its aggregate.
     pub shard: u16,
-    /// The id as written.
+    /// The id as written, or the one that stands for an absent one.
     pub id: Option<String>,
+    /// What stands in the table under `id`.
+    pub written_id: WrittenId,
     /// The aggregate type as written.
     pub aggregate_type: Option<String>,
     /// The aggregate id as written.
@@ -164,6 +236,16 @@ impl LaneKey {
 }
 
 impl RawRow {
+    /// How a settlement names this row.
+    pub fn key(&self) -> RowKey {
+        RowKey {
+            seq: self.seq,
+            shard: self.shard,
+            id: self.message_id(&mut Defects(None)),
+            written: self.written_id.clone(),
+        }
+    }
+
     /// Judges the row. Nothing is lost: what cannot be delivered comes back with a defect.
     pub fn into_delivery(self, queue: &Arc<str>, epoch: i64) -> Delivery {
         let mut defects = Defects(self.unreadable.clone());
@@ -285,6 +367,7 @@ mod tests {
             seq: 1,
             shard: 0,
             id: None,
+            written_id: WrittenId::Absent,
             aggregate_type: None,
             aggregate_id: None,
             version: None,
@@ -363,6 +446,37 @@ mod tests {
             ..row()
         };
         assert_eq!(judge(fine).defect, None);
+    }
+
+    #[test]
+    fn a_row_is_known_by_every_byte_of_its_id() {
+        let id = MessageId::new();
+        let key = |bytes: &[u8]| {
+            RawRow {
+                id: Some(String::from_utf8_lossy(bytes).into()),
+                written_id: WrittenId::of(Some(bytes)),
+                ..row()
+            }
+            .key()
+        };
+
+        let usual = key(id.to_string().as_bytes());
+        assert_eq!((usual.id, &usual.written), (id, &WrittenId::Usual));
+        assert_eq!(usual.token(), Some(id.to_string()));
+        assert_eq!((row().key().token(), row().key().column()), (None, None));
+        let spellings = [
+            id.to_string().to_uppercase(),
+            id.as_uuid().simple().to_string(),
+            format!(" {id}"),
+            String::new(),
+        ];
+        for odd in &spellings {
+            let key = key(odd.as_bytes());
+            assert_eq!(key.column().as_deref(), Some(&**odd));
+            let digits = Hex(odd.as_bytes()).to_string();
+            assert_eq!(key.token(), Some(format!("x{digits}")));
+        }
+        assert_ne!(key(b"\xff").token(), key(b"\xfe").token());
     }
 
     #[test]

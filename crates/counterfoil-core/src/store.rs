@@ -19,7 +19,7 @@ use crate::code::Code;
 use crate::mark::{Horizon, Reach};
 use crate::message::{Aggregate, Message, MessageError, MessageId};
 use crate::presence::ConsumerReport;
-use crate::row::RawRow;
+use crate::row::{RawRow, RowKey};
 
 pub use crate::policy::breaker::{Kept, Opened, Outage, Remember};
 
@@ -240,11 +240,7 @@ pub struct Fence {
 #[derive(Debug, Clone)]
 pub struct Retry {
     /// Which row.
-    pub seq: i64,
-    /// Its shard.
-    pub shard: u16,
-    /// Its message.
-    pub id: MessageId,
+    pub row: RowKey,
     /// From now, by the database's clock.
     pub delay: Duration,
     /// Failed attempts, this one included.
@@ -259,11 +255,7 @@ pub struct Retry {
 #[derive(Debug, Clone)]
 pub struct Park {
     /// Which row.
-    pub seq: i64,
-    /// Its shard.
-    pub shard: u16,
-    /// Its message; the parked row carries this id also when the row's own could not be read.
-    pub id: MessageId,
+    pub row: RowKey,
     /// Failed attempts.
     pub attempts: u32,
     /// Why.
@@ -291,9 +283,7 @@ impl Park {
 #[derive(Debug, Clone)]
 pub struct Reroute {
     /// Which row.
-    pub seq: i64,
-    /// Its shard.
-    pub shard: u16,
+    pub row: RowKey,
     /// The queue and the message id of each copy, in order.
     pub copies: Vec<(MessageId, String)>,
 }
@@ -302,7 +292,7 @@ pub struct Reroute {
 #[derive(Debug, Clone, Default)]
 pub struct Settlement {
     /// Delivered: leave the outbox. Ascending order of delivery.
-    pub sent: Vec<(i64, u16)>,
+    pub sent: Vec<RowKey>,
     /// Move sent rows to the history instead of forgetting them.
     pub keep_sent: bool,
     /// All sent rows were read as new, so none of them has been redriven.
@@ -310,12 +300,12 @@ pub struct Settlement {
     /// To be tried again.
     pub retry: Vec<Retry>,
     /// Wait behind an earlier row of their aggregate.
-    pub hold: Vec<(i64, u16)>,
+    pub hold: Vec<RowKey>,
     /// Not due yet, to be delivered later.
-    pub schedule: Vec<(i64, u16)>,
+    pub schedule: Vec<RowKey>,
     /// No route wants them: to be looked at again after a while, by the database's clock, under the
     /// code [`Code::NO_ROUTE`]. They hold nobody back.
-    pub defer: Vec<(i64, u16, Duration)>,
+    pub defer: Vec<(RowKey, Duration)>,
     /// Parked.
     pub park: Vec<Park>,
     /// Replaced by copies in other queues.
@@ -344,19 +334,14 @@ impl Settlement {
         self.len() == self.sent.len()
     }
 
-    /// Every row concerned: its number and shard.
-    pub fn rows(&self) -> impl Iterator<Item = (i64, u16)> + '_ {
-        let plain = self
-            .sent
-            .iter()
-            .chain(&self.hold)
-            .chain(&self.schedule)
-            .copied();
+    /// Every row concerned.
+    pub fn rows(&self) -> impl Iterator<Item = &RowKey> + '_ {
+        let plain = self.sent.iter().chain(&self.hold).chain(&self.schedule);
         plain
-            .chain(self.retry.iter().map(|r| (r.seq, r.shard)))
-            .chain(self.defer.iter().map(|d| (d.0, d.1)))
-            .chain(self.park.iter().map(|p| (p.seq, p.shard)))
-            .chain(self.reroute.iter().map(|r| (r.seq, r.shard)))
+            .chain(self.retry.iter().map(|r| &r.row))
+            .chain(self.defer.iter().map(|d| &d.0))
+            .chain(self.park.iter().map(|p| &p.row))
+            .chain(self.reroute.iter().map(|r| &r.row))
     }
 
     /// Splits it in two, to be applied one after the other. Of an aggregate, what was delivered is in
@@ -383,39 +368,22 @@ impl Settlement {
     }
 
     /// Keeps only rows of these shards.
+    #[must_use]
     pub fn restrict(&self, held: ShardSet) -> Settlement {
-        let pairs = |v: &[(i64, u16)]| v.iter().copied().filter(|p| held.contains(p.1)).collect();
-        Settlement {
-            sent: pairs(&self.sent),
-            keep_sent: self.keep_sent,
-            fresh: self.fresh,
-            hold: pairs(&self.hold),
-            schedule: pairs(&self.schedule),
-            defer: self
-                .defer
-                .iter()
-                .copied()
-                .filter(|d| held.contains(d.1))
-                .collect(),
-            retry: self
-                .retry
-                .iter()
-                .filter(|r| held.contains(r.shard))
-                .cloned()
-                .collect(),
-            park: self
-                .park
-                .iter()
-                .filter(|p| held.contains(p.shard))
-                .cloned()
-                .collect(),
-            reroute: self
-                .reroute
-                .iter()
-                .filter(|r| held.contains(r.shard))
-                .cloned()
-                .collect(),
-        }
+        let mut ours = self.clone();
+        ours.retain(|row| held.contains(row.shard));
+        ours
+    }
+
+    /// Keeps only these rows.
+    pub fn retain(&mut self, keep: impl Fn(&RowKey) -> bool) {
+        self.sent.retain(&keep);
+        self.hold.retain(&keep);
+        self.schedule.retain(&keep);
+        self.retry.retain(|r| keep(&r.row));
+        self.defer.retain(|d| keep(&d.0));
+        self.park.retain(|p| keep(&p.row));
+        self.reroute.retain(|r| keep(&r.row));
     }
 }
 
@@ -691,13 +659,15 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts one more crash suspicion for a row, durably, before it is tried alone.
     /// Absent when the row is gone or the shard is lost.
-    async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>>;
+    async fn suspect(&self, fence: &Fence, row: &RowKey) -> Result<Option<u32>>;
 
     /// Applies a settlement in one transaction that first locks the ownership of each shard
     /// concerned and compares its fencing number. Rows of lost shards are left as they are.
     ///
-    /// A row that is not there any more (cancelled meanwhile) is passed over. Sending a redriven
-    /// message closes its parked record; parking it again reopens that record.
+    /// A row that is not there any more (cancelled meanwhile) is passed over, and so is another one
+    /// that stands under its number: a row is known by its number and the id that stands in it.
+    /// A compensation is enqueued only with a row that is parked. Sending a redriven message closes
+    /// its parked record; parking it again reopens that record.
     async fn settle(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled>;
 
     /// Enqueues in a transaction of its own, for callers without a database.

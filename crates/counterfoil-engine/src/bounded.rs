@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
+use counterfoil_core::row::RowKey;
 use counterfoil_core::store::{
     Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Read, RelayId, Remember, Result,
     Retention, Runnable, Settled, Settlement, ShardRef, Store, StoreError, Survey, Taken, Waiting,
@@ -181,8 +182,8 @@ impl Store for Bounded {
         self.work(self.inner.occupied()).await
     }
 
-    async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
-        self.work(self.inner.suspect(fence, seq)).await
+    async fn suspect(&self, fence: &Fence, row: &RowKey) -> Result<Option<u32>> {
+        self.work(self.inner.suspect(fence, row)).await
     }
 
     async fn settle(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled> {

@@ -15,6 +15,11 @@
 //! lane that was not durably aside when it began. And it brings back nothing above the *coverage*,
 //! the number up to which everything new has been read: a former owner may have put a row aside
 //! and left earlier ones of its lane unread.
+//!
+//! # What survives the store
+//! A replica that becomes the primary may lack the last transactions, and gives their numbers to other
+//! messages. So a row is known by its number and its id. What was read before the store was away is
+//! *doubtful*: its number hides no other row.
 
 #[cfg(test)]
 mod tests;
@@ -22,10 +27,11 @@ mod tests;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use counterfoil_core::MessageId;
 use counterfoil_core::code::Code;
 use counterfoil_core::error_text;
 use counterfoil_core::message::Aggregate;
-use counterfoil_core::row::{Delivery, LaneKey, RowState};
+use counterfoil_core::row::{Delivery, LaneKey, RowKey, RowState, WrittenId};
 use counterfoil_core::store::{Park, Retry, Settlement, ShardSet};
 
 /// The number of a read: later reads have higher ones.
@@ -91,7 +97,11 @@ pub(crate) struct Lanes {
     lanes: HashMap<LaneKey, Lane>,
     ready: VecDeque<LaneKey>,
     /// Every row that is in memory or not settled durably.
-    known: HashSet<i64>,
+    known: HashSet<Known>,
+    /// How the ids of those are written that are not written as usual.
+    odd: HashMap<Known, WrittenId>,
+    /// Those of them that were read before the store was away.
+    doubtful: HashSet<Known>,
     in_flight: usize,
     /// What the rows in memory weigh, handed out or not.
     bytes: usize,
@@ -102,6 +112,9 @@ pub(crate) struct Lanes {
     refill_after: Vec<LaneKey>,
     per_lane: usize,
 }
+
+/// The number and the message of a row.
+type Known = (i64, MessageId);
 
 /// So many deliveries are worth a settlement of their own.
 const LINGER_ROWS: usize = 200;
@@ -117,7 +130,7 @@ impl Batch {
     /// Splits it in two, to be settled one after the other.
     pub(crate) fn split(self) -> (Batch, Batch) {
         let (first, rest) = self.settlement.split();
-        let early: HashSet<i64> = first.rows().map(|row| row.0).collect();
+        let early: HashSet<i64> = first.rows().map(|row| row.seq).collect();
         let (touched, later) = self
             .touched
             .into_iter()
@@ -140,10 +153,8 @@ impl Batch {
     pub(crate) fn give_up(&mut self, refusal: &str, hold: bool) {
         let said = &mut self.settlement;
         let because = |what: &str| format!("{what}; the database refused to store that: {refusal}");
-        let minimal = |seq, shard, id| Park {
-            seq,
-            shard,
-            id,
+        let minimal = |row| Park {
+            row,
             attempts: 0,
             code: Code::STORE_REFUSED,
             error: String::new(),
@@ -156,7 +167,7 @@ impl Batch {
                 attempts: retry.attempts,
                 hold,
                 error: because(&format!("it failed with {}", retry.code)),
-                ..minimal(retry.seq, retry.shard, retry.id)
+                ..minimal(retry.row)
             }
         } else if let Some(park) = said.park.pop() {
             let lost = match park.follow_up {
@@ -167,7 +178,7 @@ impl Batch {
                 attempts: park.attempts,
                 hold: park.hold,
                 error: because(&format!("it was given up with {}{lost}", park.code)),
-                ..minimal(park.seq, park.shard, park.id)
+                ..minimal(park.row)
             }
         } else {
             return;
@@ -185,6 +196,8 @@ impl Lanes {
             lanes: HashMap::new(),
             ready: VecDeque::new(),
             known: HashSet::new(),
+            odd: HashMap::new(),
+            doubtful: HashSet::new(),
             in_flight: 0,
             bytes: 0,
             busy: [0; 64],
@@ -214,8 +227,44 @@ impl Lanes {
         self.in_flight
     }
 
+    /// Numbers of rows that need not be read again.
     pub(crate) fn known(&self) -> impl Iterator<Item = i64> + '_ {
-        self.known.iter().copied()
+        let sure = |row: &&Known| self.doubtful.is_empty() || !self.doubtful.contains(*row);
+        self.known.iter().filter(sure).map(|row| row.0)
+    }
+
+    /// How many rows may be read although they are known.
+    pub(crate) fn doubtful(&self) -> usize {
+        self.doubtful.len()
+    }
+
+    /// The store was away: other rows may stand under the numbers of those that are in memory.
+    pub(crate) fn doubt(&mut self) {
+        self.doubtful.extend(self.known.iter().copied());
+    }
+
+    /// How a settlement names the row of a delivery.
+    pub(crate) fn key(&self, row: &Delivery) -> RowKey {
+        let written = self.odd.get(&(row.seq, row.id));
+        RowKey {
+            seq: row.seq,
+            shard: row.shard,
+            id: row.id,
+            written: written.cloned().unwrap_or(WrittenId::Usual),
+        }
+    }
+
+    /// Before a row arrives: how its id is written.
+    pub(crate) fn written(&mut self, row: &Delivery, written: WrittenId) {
+        if written != WrittenId::Usual {
+            self.odd.insert((row.seq, row.id), written);
+        }
+    }
+
+    fn unlearn(&mut self, row: Known) {
+        self.known.remove(&row);
+        self.doubtful.remove(&row);
+        self.odd.remove(&row);
     }
 
     pub(crate) fn has_ready(&self) -> bool {
@@ -233,15 +282,16 @@ impl Lanes {
 
     /// A row that is not due yet: it goes to the scheduled ones and holds nobody back.
     pub(crate) fn early(&mut self, row: &Delivery) {
-        if self.known.insert(row.seq) {
+        if self.known.insert((row.seq, row.id)) {
             self.count(row.shard, 1);
-            self.settlement.schedule.push((row.seq, row.shard));
+            let key = self.key(row);
+            self.settlement.schedule.push(key);
         }
     }
 
     /// A row has been read by read number `read`.
     pub(crate) fn arrive(&mut self, row: Delivery, source: Source, read: ReadNo) {
-        if !self.known.insert(row.seq) {
+        if !self.known.insert((row.seq, row.id)) {
             return;
         }
         let key = row.lane();
@@ -267,7 +317,7 @@ impl Lanes {
         };
         if aside {
             lane.held_in_store = true;
-            self.put_aside(key, row.seq, row.shard);
+            self.put_aside(key, &row);
         } else {
             self.bytes += row.weight();
             insert_in_order(&mut lane.rows, row, source == Source::Retry);
@@ -275,13 +325,14 @@ impl Lanes {
         }
     }
 
-    fn put_aside(&mut self, key: LaneKey, seq: i64, shard: u16) {
+    fn put_aside(&mut self, key: LaneKey, row: &Delivery) {
         if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.change(seq);
+            lane.change(row.seq);
         }
-        self.touched.push((key, seq));
-        self.count(shard, 1);
-        self.settlement.hold.push((seq, shard));
+        self.touched.push((key, row.seq));
+        self.count(row.shard, 1);
+        let row = self.key(row);
+        self.settlement.hold.push(row);
     }
 
     fn make_ready(&mut self, key: LaneKey) {
@@ -356,7 +407,8 @@ impl Lanes {
         let key = self.landed(row);
         let first = self.settlement.sent.is_empty();
         self.settlement.fresh = (first || self.settlement.fresh) && row.state == RowState::New;
-        self.settlement.sent.push((row.seq, row.shard));
+        let sent = self.key(row);
+        self.settlement.sent.push(sent);
         self.go_on(key, row);
     }
 
@@ -367,11 +419,11 @@ impl Lanes {
         copies: Vec<(counterfoil_core::MessageId, String)>,
     ) {
         let key = self.landed(row);
+        let row_key = self.key(row);
         self.settlement
             .reroute
             .push(counterfoil_core::store::Reroute {
-                seq: row.seq,
-                shard: row.shard,
+                row: row_key,
                 copies,
             });
         self.go_on(key, row);
@@ -380,7 +432,8 @@ impl Lanes {
     /// The row is to be looked at again after a while, and holds nobody back meanwhile.
     pub(crate) fn deferred(&mut self, row: &Delivery, delay: Duration) {
         let key = self.landed(row);
-        self.settlement.defer.push((row.seq, row.shard, delay));
+        let deferred = self.key(row);
+        self.settlement.defer.push((deferred, delay));
         self.go_on(key, row);
     }
 
@@ -404,10 +457,9 @@ impl Lanes {
     /// The row failed and is tried again later; its lane waits.
     pub(crate) fn retry(&mut self, row: &Delivery, delay: Duration, code: Code, error: String) {
         let key = self.landed(row);
+        let retried = self.key(row);
         self.settlement.retry.push(Retry {
-            seq: row.seq,
-            shard: row.shard,
-            id: row.id,
+            row: retried,
             delay,
             attempts: row.attempt,
             code,
@@ -444,7 +496,7 @@ impl Lanes {
     pub(crate) fn forget(&mut self, row: &Delivery) {
         let key = self.landed(row);
         self.count(row.shard, -1);
-        self.known.remove(&row.seq);
+        self.unlearn((row.seq, row.id));
         self.go_on(key, row);
     }
 
@@ -460,11 +512,11 @@ impl Lanes {
         lane.change(seq);
         let freed: usize = lane.rows.iter().map(Delivery::weight).sum();
         self.bytes = self.bytes.saturating_sub(freed);
-        let rest: Vec<(i64, u16)> = lane.rows.drain(..).map(|r| (r.seq, r.shard)).collect();
+        let rest = std::mem::take(&mut lane.rows);
         lane.held_in_store |= !rest.is_empty();
         self.touched.push((key, seq));
-        for (seq, shard) in rest {
-            self.put_aside(key, seq, shard);
+        for row in &rest {
+            self.put_aside(key, row);
         }
     }
 
@@ -490,9 +542,9 @@ impl Lanes {
     /// A settlement is durable. Reads from number `next_read` on will see it. Answers the
     /// aggregates whose held rows may now be due.
     pub(crate) fn settled(&mut self, batch: Batch, next_read: ReadNo) -> Vec<Aggregate> {
-        for (seq, shard) in batch.settlement.rows() {
-            self.known.remove(&seq);
-            self.count(shard, -1);
+        for row in batch.settlement.rows() {
+            self.unlearn((row.seq, row.id));
+            self.count(row.shard, -1);
         }
         for (key, seq) in batch.touched {
             if let Some(lane) = self.lanes.get_mut(&key) {
@@ -606,17 +658,19 @@ impl Lanes {
 
     /// The shards are not ours any more, or soon not: forget what is not handed out.
     pub(crate) fn drop_shards(&mut self, gone: ShardSet) {
-        let (known, bytes) = (&mut self.known, &mut self.bytes);
+        let bytes = &mut self.bytes;
+        let mut dropped = Vec::new();
         for lane in self.lanes.values_mut() {
             lane.rows.retain(|row| {
                 let stays = !gone.contains(row.shard);
                 if !stays {
-                    known.remove(&row.seq);
                     *bytes = bytes.saturating_sub(row.weight());
+                    dropped.push((row.seq, row.id));
                 }
                 stays
             });
         }
+        dropped.into_iter().for_each(|row| self.unlearn(row));
     }
 
     /// Forgets everything that is not handed out, for example because the queue was paused.

@@ -8,6 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use counterfoil_core::row::RowKey;
 use counterfoil_core::store::{Fence, Store};
 use counterfoil_core::{Code, Delivery, Destination, Outcome};
 use futures_util::FutureExt;
@@ -68,7 +69,7 @@ pub(crate) async fn publish_suspect(
     store: Arc<dyn Store>,
     fence: Fence,
     destination: Arc<dyn Destination>,
-    mut delivery: Delivery,
+    (mut delivery, row): (Delivery, RowKey),
     timeout: Option<Duration>,
 ) -> Vec<Offered> {
     if delivery.crashes >= MAX_CRASHES {
@@ -85,7 +86,7 @@ pub(crate) async fn publish_suspect(
             }),
         )];
     }
-    match store.suspect(&fence, delivery.seq).await {
+    match store.suspect(&fence, &row).await {
         Ok(Some(crashes)) => delivery.crashes = crashes,
         // Its shard was lost, or it was cancelled.
         Ok(None) => return vec![(delivery, None)],

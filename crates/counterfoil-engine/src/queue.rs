@@ -239,6 +239,13 @@ impl Queue {
         self.hungry = true;
     }
 
+    /// The store answers again after it was away. It may be another one by now, which lacks the last
+    /// transactions and gives their numbers to other messages.
+    pub(crate) fn store_was_away(&mut self) {
+        self.start_over();
+        self.lanes.doubt();
+    }
+
     /// Starts to give shards away.
     pub(crate) fn leave(&mut self, shards: ShardSet, at_latest: Instant) {
         for shard in shards.iter() {
@@ -521,9 +528,7 @@ impl Queue {
         metrics::counter!("counterfoil_parked_total", "queue" => self.name().to_string(), "code" => code.to_string())
             .increment(1);
         Park {
-            seq: delivery.seq,
-            shard: delivery.shard,
-            id: delivery.id,
+            row: self.lanes.key(delivery),
             attempts: delivery.attempt,
             follow_up: self.compensation(delivery, &code, &error),
             hold: self.spec.on_park == OnPark::Hold && !code.holds_nobody(),

@@ -24,8 +24,8 @@ use counterfoil_core::message::Aggregate;
 use counterfoil_core::policy::breaker::Ticket;
 use counterfoil_core::route::Routes;
 use counterfoil_core::store::{
-    Held, LaneCursor, Occupied, Read, RelayId, Result, Runnable, Settled, ShardRef, Store, Survey,
-    Taken, Waiting,
+    Held, LaneCursor, Occupied, Read, RelayId, Result, Runnable, Settled, ShardRef, Store,
+    StoreError, Survey, Taken, Waiting,
 };
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -67,11 +67,13 @@ enum Done {
     },
     Waiting {
         no: ReadNo,
+        absences: u64,
         asked: Vec<(usize, usize)>,
         result: Result<Waiting>,
     },
     Lanes {
         no: ReadNo,
+        absences: u64,
         queue: usize,
         asked: Vec<Aggregate>,
         room: Room,
@@ -95,7 +97,8 @@ enum Done {
     },
     Settled {
         queue: usize,
-        front: i64,
+        /// How often the store had been away, and the front, when it began.
+        seen: (u64, i64),
         trial: Box<Trial>,
         result: Result<Settled>,
     },
@@ -197,6 +200,10 @@ pub(crate) struct Relay {
     store_failures: u32,
     /// What the store has answered, to any question.
     store_answers: u64,
+    /// The store could not be reached, or not be written: another one may answer next.
+    store_away: bool,
+    /// How often it came back.
+    absences: u64,
     store_pause: Option<Instant>,
     stopping: bool,
 }
@@ -258,6 +265,8 @@ impl Relay {
             next_balance: now,
             store_failures: 0,
             store_answers: 0,
+            store_away: false,
+            absences: 0,
             store_pause: None,
             stopping: false,
         }
@@ -316,14 +325,20 @@ impl Relay {
                 rescan,
                 result,
             } => self.read_done(no, &asked, took, rescan, result),
-            Done::Waiting { no, asked, result } => self.waiting_done(no, &asked, result),
+            Done::Waiting {
+                no,
+                absences,
+                asked,
+                result,
+            } => self.waiting_done(no, absences, &asked, result),
             Done::Lanes {
                 no,
+                absences,
                 queue,
                 asked,
                 room,
                 result,
-            } => self.lanes_done(no, queue, &asked, room, result),
+            } => self.lanes_done((no, absences), queue, &asked, room, result),
             Done::Looked {
                 generations,
                 took,
@@ -342,10 +357,10 @@ impl Relay {
             } => self.published(queue, outcomes, suspect, ticket),
             Done::Settled {
                 queue,
-                front,
+                seen,
                 trial,
                 result,
-            } => self.settled(queue, front, *trial, result),
+            } => self.settled(queue, seen, *trial, result),
             Done::Surveyed { relay, result } => self.surveyed(&relay, result),
             Done::StillBalanced => self.still_balanced(),
             Done::Took { relay, result } => self.took(&relay, result),
@@ -435,7 +450,7 @@ impl Relay {
         }
     }
 
-    fn store_failed(&mut self, what: &str, error: &counterfoil_core::StoreError) {
+    fn store_failed(&mut self, what: &str, error: &StoreError) {
         let now = Instant::now();
         // Operations that fail together are one failure.
         let news = self.store_failures == 0 || self.store_open(now);
@@ -443,6 +458,10 @@ impl Relay {
             self.store_failures = self.store_failures.saturating_add(1);
             self.store_pause = Some(now + store_pause(self.store_failures));
         }
+        self.store_away |= matches!(
+            error,
+            StoreError::Unreachable(_) | StoreError::NotWritable(..)
+        );
         if news && self.store_failures == 1 {
             tracing::error!(error = error.one_line(), "cannot {what}; trying again");
         } else {
@@ -460,6 +479,10 @@ impl Relay {
         self.store_answers += 1;
         if std::mem::take(&mut self.store_failures) > 0 {
             tracing::info!("the database answers again");
+        }
+        if std::mem::take(&mut self.store_away) {
+            self.absences += 1;
+            self.queues.iter_mut().for_each(Queue::store_was_away);
         }
         self.store_pause = None;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use counterfoil_core::Code;
 use counterfoil_core::desk::{Desk, QueueStats};
 use counterfoil_core::message::{Aggregate, Message, MessageId};
-use counterfoil_core::row::{Delivery, RawRow};
+use counterfoil_core::row::{Delivery, RawRow, RowKey};
 use counterfoil_core::store::{Enqueued, Keyed, Park, Retry, Store};
 
 use crate::harness::{ForeignRow, Harness};
@@ -94,17 +94,15 @@ fn short(row: &ForeignRow) -> String {
     format!("{row:?}").chars().take(600).collect()
 }
 
-/// Numbers and shards, as a settlement wants them.
-pub fn pairs(rows: &[RawRow]) -> Vec<(i64, u16)> {
-    rows.iter().map(|r| (r.seq, r.shard)).collect()
+/// Rows as a settlement names them.
+pub fn keys(rows: &[RawRow]) -> Vec<RowKey> {
+    rows.iter().map(RawRow::key).collect()
 }
 
 /// One more failed attempt, with a timeout.
 pub fn retry(row: &RawRow, delay: Duration) -> Retry {
     Retry {
-        seq: row.seq,
-        shard: row.shard,
-        id: id(row),
+        row: row.key(),
         delay,
         attempts: row.attempts + 1,
         code: Code::TIMEOUT,
@@ -115,9 +113,7 @@ pub fn retry(row: &RawRow, delay: Duration) -> Retry {
 /// A row to be parked so that its aggregate waits for it.
 pub fn park(row: &RawRow) -> Park {
     Park {
-        seq: row.seq,
-        shard: row.shard,
-        id: id(row),
+        row: row.key(),
         attempts: row.attempts + 1,
         code: Code::UPSTREAM_4XX,
         error: "410 Gone".into(),

@@ -192,4 +192,12 @@ pub enum Fault {
     AlsoInHistory(i64),
     /// The row of this number, which is in the outbox, vanishes without a trace.
     RowVanishes(i64),
+    /// Another message stands in the outbox under this number: a replica that lacked the last
+    /// transactions has become the primary, and has given the number away again.
+    NumberComesBack {
+        /// The number.
+        seq: i64,
+        /// The id of the other message.
+        id: String,
+    },
 }

@@ -10,7 +10,7 @@ use counterfoil_core::store::{
     Fence, RelayId, Settled, Settlement, ShardRef, ShardSet, Store, Taken, Want,
 };
 
-use crate::fixture::{LATER, LEASE, PLENTY, pairs, park, retry};
+use crate::fixture::{LATER, LEASE, PLENTY, keys, park, retry};
 
 /// A relay as the engine would be one, without any loop.
 pub struct Relay {
@@ -172,7 +172,7 @@ impl Relay {
         self.settle(
             queue,
             &Settlement {
-                sent: pairs(rows),
+                sent: keys(rows),
                 fresh: rows.iter().all(|row| row.state == RowState::New),
                 ..Settlement::default()
             },
@@ -183,7 +183,7 @@ impl Relay {
     /// Settles rows as sent, into the history.
     pub async fn sent_and_kept(&self, queue: &str, rows: &[RawRow]) {
         let settlement = Settlement {
-            sent: pairs(rows),
+            sent: keys(rows),
             keep_sent: true,
             ..Settlement::default()
         };
@@ -195,7 +195,7 @@ impl Relay {
         self.settle(
             queue,
             &Settlement {
-                hold: pairs(rows),
+                hold: keys(rows),
                 ..Settlement::default()
             },
         )
@@ -207,7 +207,7 @@ impl Relay {
         self.settle(
             queue,
             &Settlement {
-                schedule: pairs(rows),
+                schedule: keys(rows),
                 ..Settlement::default()
             },
         )

@@ -126,8 +126,13 @@ impl Desk for MysqlStore {
     async fn cancel(&self, id: &str, reason: &str, by: &str) -> Result<bool> {
         let mut rows = self.find_pending(id).await?;
         let mut tx = self.begin().await?;
-        let locked = settle::lock_rows(&mut tx, rows.clone()).await?;
-        rows.retain(|r| locked.contains_key(&r.0));
+        rows.sort_unstable();
+        let locked: Vec<(i64, String)> = sqlx::query_as(include_str!("../sql/lock_pending.sql"))
+            .bind(json(&rows)?)
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(classify)?;
+        rows.retain(|r| locked.iter().any(|l| l.0 == r.0));
         if rows.is_empty() {
             return Ok(false);
         }
@@ -150,10 +155,10 @@ impl Desk for MysqlStore {
         .map_err(classify)?;
         let lines: Vec<Line<'_>> = locked
             .iter()
-            .map(|(seq, row)| (*seq, row.id.clone(), None, None, Some(reason)))
+            .map(|(seq, id)| (*seq, id.clone(), None, None, Some(reason)))
             .collect();
         settle::tell(&mut tx, "cancelled", by, &lines).await?;
-        settle::delete(&mut tx, &rows).await?;
+        settle::delete(&mut tx, rows).await?;
         tx.commit().await?;
         Ok(true)
     }

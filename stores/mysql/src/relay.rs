@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use counterfoil_core::mark::Horizon;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
+use counterfoil_core::row::RowKey;
 use counterfoil_core::schema;
 use counterfoil_core::store::{
     Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Read, RelayId, Remember, Result,
@@ -115,8 +116,8 @@ impl Store for MysqlStore {
         self.find_occupied().await
     }
 
-    async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
-        self.count_crash(fence, seq).await
+    async fn suspect(&self, fence: &Fence, row: &RowKey) -> Result<Option<u32>> {
+        self.count_crash(fence, row).await
     }
 
     async fn settle(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled> {

@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 use counterfoil_core::fit::{self, Content, Fit};
 use counterfoil_core::mark::Reach;
 use counterfoil_core::message::Aggregate;
-use counterfoil_core::row::{RawRow, RowState};
+use counterfoil_core::row::{RawRow, RowState, WrittenId};
 use counterfoil_core::store::{Held, Result, Want};
 use futures_util::TryStreamExt;
 use sqlx::mysql::{MySqlArguments, MySqlRow};
@@ -267,10 +267,12 @@ fn decode(row: &MySqlRow) -> sqlx::Result<(u64, i64, fit::Found)> {
     let flag = |n: usize| row.try_get::<i64, _>(n).map(|v| v != 0);
     let created_at: Option<i64> = row.try_get(17)?;
     let left_out: Option<i64> = row.try_get(18)?;
+    let id: Option<String> = row.try_get(4)?;
     let raw = RawRow {
         seq: row.try_get(2)?,
         shard: shard.cast_unsigned(),
-        id: row.try_get(4)?,
+        written_id: WrittenId::of(id.as_deref().map(str::as_bytes)),
+        id,
         aggregate_type: row.try_get(5)?,
         aggregate_id: row.try_get(6)?,
         version: row.try_get(7)?,

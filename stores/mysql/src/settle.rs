@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 
+use counterfoil_core::Code;
+use counterfoil_core::row::RowKey;
 use counterfoil_core::span::micros;
 use counterfoil_core::store::{Fence, Park, Result, Retry, Settled, Settlement, ShardSet};
-use counterfoil_core::{Code, MessageId};
 
 use crate::write::WriteTx;
 use crate::{MysqlStore, classify, enqueue, json};
@@ -19,9 +20,12 @@ pub(crate) type Line<'a> = (i64, String, Option<u32>, Option<&'a str>, Option<&'
 
 /// A row that is there, and locked.
 pub(crate) struct Locked {
-    pub(crate) redriven: bool,
-    pub(crate) attempts: u32,
-    pub(crate) id: String,
+    key: RowKey,
+    redriven: bool,
+    attempts: u32,
+    crashes: u32,
+    /// The beginning of its id as it stands there.
+    id: String,
 }
 
 impl MysqlStore {
@@ -30,7 +34,7 @@ impl MysqlStore {
         let (held, redriven) = lock_fence(&mut tx, fence).await?;
         let ours = settlement.restrict(held);
         if ours.only_sent() && !ours.keep_sent && !redriven {
-            delete(&mut tx, &ours.sent).await?;
+            delete_sent(&mut tx, &ours.sent).await?;
         } else {
             apply(&mut tx, fence, ours).await?;
         }
@@ -44,23 +48,17 @@ impl MysqlStore {
         Ok(Settled { lost, stamp: None })
     }
 
-    pub(crate) async fn count_crash(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
+    pub(crate) async fn count_crash(&self, fence: &Fence, row: &RowKey) -> Result<Option<u32>> {
         let mut tx = self.begin().await?;
         let (held, _) = lock_fence(&mut tx, fence).await?;
-        let found: Option<(i16, i32)> = sqlx::query_as(
-            "SELECT shard, crashes FROM counterfoil_outbox WHERE seq = ? FOR UPDATE",
-        )
-        .bind(seq)
-        .fetch_optional(&mut *tx)
-        .await
-        .map_err(classify)?;
-        let Some((_, crashes)) = found.filter(|f| held.contains(f.0.cast_unsigned())) else {
+        let rows = lock_rows(&mut tx, std::iter::once(row)).await?;
+        let Some(found) = rows.get(&row.seq).filter(|_| held.contains(row.shard)) else {
             return Ok(None);
         };
-        let crashes = count(u32::try_from(crashes).unwrap_or(0).saturating_add(1));
+        let crashes = count(found.crashes.saturating_add(1));
         sqlx::query("UPDATE counterfoil_outbox SET crashes = ? WHERE seq = ?")
             .bind(crashes)
-            .bind(seq)
+            .bind(row.seq)
             .execute(&mut *tx)
             .await
             .map_err(classify)?;
@@ -86,14 +84,9 @@ async fn lock_fence(tx: &mut WriteTx, fence: &Fence) -> Result<(ShardSet, bool)>
 }
 
 async fn apply(tx: &mut WriteTx, fence: &Fence, mut ours: Settlement) -> Result<()> {
-    let rows = lock_rows(tx, ours.rows().collect()).await?;
-    ours.sent.retain(|s| rows.contains_key(&s.0));
-    ours.hold.retain(|h| rows.contains_key(&h.0));
-    ours.schedule.retain(|s| rows.contains_key(&s.0));
-    ours.defer.retain(|d| rows.contains_key(&d.0));
-    ours.retry.retain(|r| rows.contains_key(&r.seq));
-    ours.park.retain(|p| rows.contains_key(&p.seq));
-    ours.reroute.retain(|r| rows.contains_key(&r.seq));
+    let rows = lock_rows(tx, ours.rows()).await?;
+    // From here on a number is enough to name a row: nobody else changes what is locked.
+    ours.retain(|row| rows.get(&row.seq).is_some_and(|found| found.key == *row));
 
     sent(tx, fence, &ours, &rows).await?;
     retry(tx, fence, &ours.retry).await?;
@@ -104,34 +97,38 @@ async fn apply(tx: &mut WriteTx, fence: &Fence, mut ours: Settlement) -> Result<
     reroute(tx, &ours).await
 }
 
-/// Locks rows, ascending, and answers those that are there.
-pub(crate) async fn lock_rows(
+/// Locks rows, ascending, and answers those that are there, by number.
+async fn lock_rows<'a>(
     tx: &mut WriteTx,
-    mut rows: Vec<(i64, u16)>,
+    rows: impl Iterator<Item = &'a RowKey>,
 ) -> Result<HashMap<i64, Locked>> {
+    let mut rows: Vec<&RowKey> = rows.collect();
     if rows.is_empty() {
         return Ok(HashMap::new());
     }
-    rows.sort_unstable();
-    let found: Vec<(i64, i8, i64, String)> = sqlx::query_as(include_str!("../sql/lock_rows.sql"))
-        .bind(json(&rows)?)
-        .fetch_all(&mut **tx)
-        .await
-        .map_err(classify)?;
-    Ok(found
-        .into_iter()
-        .map(|(seq, redriven, attempts, id)| {
-            let attempts = u32::try_from(attempts).unwrap_or(0);
-            (
-                seq,
-                Locked {
-                    redriven: redriven != 0,
-                    attempts,
-                    id,
-                },
-            )
-        })
-        .collect())
+    rows.sort_unstable_by_key(|row| (row.seq, row.shard));
+    let list: Vec<_> = (0i64..)
+        .zip(&rows)
+        .map(|(place, row)| (row.seq, row.shard, row.token(), place))
+        .collect();
+    let found: Vec<(i64, i8, i64, i32, String)> =
+        sqlx::query_as(include_str!("../sql/lock_rows.sql"))
+            .bind(json(&list)?)
+            .fetch_all(&mut **tx)
+            .await
+            .map_err(classify)?;
+    let locked = |(place, redriven, attempts, crashes, id): (i64, i8, i64, i32, String)| {
+        let key = (**rows.get(usize::try_from(place).ok()?)?).clone();
+        let locked = Locked {
+            redriven: redriven != 0,
+            attempts: u32::try_from(attempts).unwrap_or(0),
+            crashes: u32::try_from(crashes).unwrap_or(0),
+            id,
+            key,
+        };
+        Some((locked.key.seq, locked))
+    };
+    Ok(found.into_iter().filter_map(locked).collect())
 }
 
 async fn sent(
@@ -141,12 +138,12 @@ async fn sent(
     rows: &HashMap<i64, Locked>,
 ) -> Result<()> {
     if s.keep_sent {
-        to_history(tx, &s.sent, 1, "sent", None).await?;
+        to_history(tx, &pairs(&s.sent), 1, "sent", None).await?;
     }
     let arrived: Vec<Line<'_>> = s
         .sent
         .iter()
-        .filter_map(|(seq, _)| rows.get(seq).map(|row| (*seq, row)))
+        .filter_map(|key| rows.get(&key.seq).map(|row| (key.seq, row)))
         .filter(|(_, row)| row.redriven)
         .map(|(seq, row)| {
             (
@@ -162,7 +159,7 @@ async fn sent(
         execute(tx, include_str!("../sql/delivered.sql"), json(&arrived)?).await?;
         tell(tx, "delivered", fence.relay.as_str(), &arrived).await?;
     }
-    delete(tx, &s.sent).await
+    delete(tx, pairs(&s.sent)).await
 }
 
 async fn retry(tx: &mut WriteTx, fence: &Fence, retry: &[Retry]) -> Result<()> {
@@ -173,7 +170,7 @@ async fn retry(tx: &mut WriteTx, fence: &Fence, retry: &[Retry]) -> Result<()> {
         .iter()
         .map(|r| {
             (
-                r.seq,
+                r.row.seq,
                 count(r.attempts),
                 r.code.as_str(),
                 &r.error,
@@ -184,17 +181,17 @@ async fn retry(tx: &mut WriteTx, fence: &Fence, retry: &[Retry]) -> Result<()> {
     execute(tx, include_str!("../sql/retry.sql"), json(&batch)?).await?;
     let lines: Vec<_> = retry
         .iter()
-        .map(|r| line(r.seq, r.id, r.attempts, &r.code, &r.error))
+        .map(|r| line(&r.row, r.attempts, &r.code, &r.error))
         .collect();
     tell(tx, "retry", fence.relay.as_str(), &lines).await
 }
 
-async fn move_to(tx: &mut WriteTx, state: &str, rows: &[(i64, u16)]) -> Result<()> {
+async fn move_to(tx: &mut WriteTx, state: &str, rows: &[RowKey]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
     sqlx::query(include_str!("../sql/move.sql"))
-        .bind(json(&rows)?)
+        .bind(json(&pairs(rows))?)
         .bind(state)
         .execute(&mut **tx)
         .await
@@ -206,7 +203,7 @@ async fn defer(tx: &mut WriteTx, s: &Settlement) -> Result<()> {
     if s.defer.is_empty() {
         return Ok(());
     }
-    let batch: Vec<_> = s.defer.iter().map(|d| (d.0, micros(d.2))).collect();
+    let batch: Vec<_> = s.defer.iter().map(|d| (d.0.seq, micros(d.1))).collect();
     execute(tx, include_str!("../sql/defer.sql"), json(&batch)?).await
 }
 
@@ -219,8 +216,8 @@ async fn park(tx: &mut WriteTx, fence: &Fence, park: &[Park]) -> Result<()> {
         .map(|p| {
             let (hold, confirm) = (u8::from(p.hold), u8::from(p.confirm));
             (
-                p.seq,
-                p.id.to_string(),
+                p.row.seq,
+                p.row.id.to_string(),
                 count(p.attempts),
                 p.code.as_str(),
                 &p.error,
@@ -235,11 +232,10 @@ async fn park(tx: &mut WriteTx, fence: &Fence, park: &[Park]) -> Result<()> {
     execute(tx, include_str!("../sql/park.sql"), batch).await?;
     let lines: Vec<_> = park
         .iter()
-        .map(|p| line(p.seq, p.id, p.attempts, &p.code, &p.error))
+        .map(|p| line(&p.row, p.attempts, &p.code, &p.error))
         .collect();
     tell(tx, "parked", fence.relay.as_str(), &lines).await?;
-    let rows: Vec<_> = park.iter().map(|p| (p.seq, p.shard)).collect();
-    delete(tx, &rows).await?;
+    delete(tx, pairs(park.iter().map(|p| &p.row))).await?;
     for keyed in park.iter().filter_map(Park::keyed_follow_up) {
         enqueue::insert_keyed(&mut *tx, &keyed).await?;
     }
@@ -253,20 +249,15 @@ async fn reroute(tx: &mut WriteTx, s: &Settlement) -> Result<()> {
         .flat_map(|r| {
             r.copies
                 .iter()
-                .map(|(id, queue)| (r.seq, id.to_string(), queue))
+                .map(|(id, queue)| (r.row.seq, id.to_string(), queue))
         })
         .collect();
     if copies.is_empty() {
         return Ok(());
     }
     execute(tx, include_str!("../sql/reroute.sql"), json(&copies)?).await?;
-    let replaced: Vec<_> = s
-        .reroute
-        .iter()
-        .filter(|r| !r.copies.is_empty())
-        .map(|r| (r.seq, r.shard))
-        .collect();
-    delete(tx, &replaced).await
+    let replaced = s.reroute.iter().filter(|r| !r.copies.is_empty());
+    delete(tx, pairs(replaced.map(|r| &r.row))).await
 }
 
 /// Copies rows to the history. The caller has locked them, and deletes them next.
@@ -291,13 +282,30 @@ pub(crate) async fn to_history(
     Ok(())
 }
 
-pub(crate) async fn delete(tx: &mut WriteTx, rows: &[(i64, u16)]) -> Result<()> {
+/// Deletes rows that are locked.
+pub(crate) async fn delete(tx: &mut WriteTx, mut rows: Vec<(i64, u16)>) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let mut rows = rows.to_vec();
     rows.sort_unstable();
     execute(tx, include_str!("../sql/delete_rows.sql"), json(&rows)?).await
+}
+
+/// The common case: deletes rows without locking them first.
+async fn delete_sent(tx: &mut WriteTx, rows: &[RowKey]) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut rows: Vec<_> = rows
+        .iter()
+        .map(|row| (row.seq, row.shard, row.token()))
+        .collect();
+    rows.sort_unstable();
+    execute(tx, include_str!("../sql/delete_sent.sql"), json(&rows)?).await
+}
+
+fn pairs<'a>(rows: impl IntoIterator<Item = &'a RowKey>) -> Vec<(i64, u16)> {
+    rows.into_iter().map(|row| (row.seq, row.shard)).collect()
 }
 
 pub(crate) async fn tell(
@@ -325,10 +333,10 @@ pub(crate) async fn execute(tx: &mut WriteTx, sql: &'static str, batch: String) 
     Ok(())
 }
 
-fn line<'a>(seq: i64, id: MessageId, attempt: u32, code: &'a Code, error: &'a str) -> Line<'a> {
+fn line<'a>(row: &RowKey, attempt: u32, code: &'a Code, error: &'a str) -> Line<'a> {
     (
-        seq,
-        id.to_string(),
+        row.seq,
+        row.id.to_string(),
         Some(count(attempt)),
         Some(code.as_str()),
         Some(error),

@@ -1,10 +1,11 @@
--- Replaces rows by copies with new numbers: $1 numbers, $2 new ids, $3 new queues (one entry for each copy).
+-- Replaces rows by copies with new numbers: $1 numbers, $2 new ids, $3 new queues, $4 ids as they stand in the rows
+-- (one entry for each copy).
 WITH c AS MATERIALIZED (
-    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) WITH ORDINALITY AS u (seq, id, queue, n)
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS u (seq, id, queue, written, n)
 ), gone AS (
     DELETE FROM counterfoil_outbox o
-    USING (SELECT DISTINCT seq FROM c) d
-    WHERE o.seq = d.seq
+    USING (SELECT DISTINCT seq, written FROM c) d
+    WHERE o.seq = d.seq AND o.id IS NOT DISTINCT FROM d.written
     RETURNING o.*
 )
 INSERT INTO counterfoil_outbox
@@ -13,5 +14,5 @@ INSERT INTO counterfoil_outbox
 SELECT c.id, c.queue, gone.aggregate_type, gone.aggregate_id, gone.version, gone.event_type, gone.headers,
        gone.payload, gone.payload_bin, gone.created_at, gone.available_at
 FROM gone
-JOIN c USING (seq)
+JOIN c ON c.seq = gone.seq AND c.written IS NOT DISTINCT FROM gone.id
 ORDER BY c.seq, c.n

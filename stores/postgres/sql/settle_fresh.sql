@@ -9,7 +9,9 @@ WITH fence AS MATERIALIZED (
 ), gone AS (
     -- Bits, because comparing every row with every shard costs as much as finding it.
     DELETE FROM counterfoil_outbox o
-    WHERE o.seq = ANY ($5::bigint[])
+    USING unnest($5::bigint[], $6::text[]) AS w (seq, id)
+    WHERE o.seq = w.seq
+      AND o.id IS NOT DISTINCT FROM w.id
       AND ((SELECT bit_or(1::bigint << shard) FROM fence) >> o.shard) & 1 = 1
 )
 SELECT (SELECT coalesce(array_agg(shard), '{}') FROM fence) AS held, pg_current_xact_id()::text::bigint AS stamp

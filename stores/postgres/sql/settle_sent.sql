@@ -1,4 +1,4 @@
--- The common case in one statement: $1 queue, $2 relay, $3 shards, $4 epochs, $5 numbers.
+-- The common case in one statement: $1 queue, $2 relay, $3 shards, $4 epochs, $5 numbers, $6 ids as they stand in the rows.
 WITH fence AS MATERIALIZED (
     SELECT s.shard
     FROM counterfoil_shards s
@@ -7,9 +7,12 @@ WITH fence AS MATERIALIZED (
     ORDER BY s.shard
     FOR SHARE OF s
 ), gone AS (
-    -- An array and not a join: a join would look every row up once for each shard.
+    -- Shards as an array and not in a join: a join would look every row up once for each shard.
     DELETE FROM counterfoil_outbox o
-    WHERE o.seq = ANY ($5::bigint[]) AND o.shard = ANY (ARRAY(SELECT shard FROM fence))
+    USING unnest($5::bigint[], $6::text[]) AS w (seq, id)
+    WHERE o.seq = w.seq
+      AND o.id IS NOT DISTINCT FROM w.id
+      AND o.shard = ANY (ARRAY(SELECT shard FROM fence))
     RETURNING o.seq, o.id, o.attempts, o.redriven
 ), delivered AS (
     UPDATE counterfoil_parked p

@@ -7,9 +7,12 @@ WITH fence AS MATERIALIZED (
     ORDER BY s.shard
     FOR SHARE OF s
 ), gone AS (
-    -- An array and not a join: a join would look every row up once for each shard.
+    -- Shards as an array and not in a join: a join would look every row up once for each shard.
     DELETE FROM counterfoil_outbox o
-    WHERE o.seq = ANY ($5::bigint[]) AND o.shard = ANY (ARRAY(SELECT shard FROM fence))
+    USING unnest($5::bigint[], $6::text[]) AS w (seq, id)
+    WHERE o.seq = w.seq
+      AND o.id IS NOT DISTINCT FROM w.id
+      AND o.shard = ANY (ARRAY(SELECT shard FROM fence))
     RETURNING o.*
 ), kept AS (
     INSERT INTO counterfoil_history

@@ -1,5 +1,6 @@
 //! The engine's side: ownership, reading, settling.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use async_trait::async_trait;
 use counterfoil_core::fit::{self, Found};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
+use counterfoil_core::row::RowKey;
 use counterfoil_core::schema;
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{
@@ -316,15 +318,17 @@ impl Store for PostgresStore {
         self.find_occupied().await
     }
 
-    async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
+    async fn suspect(&self, fence: &Fence, row: &RowKey) -> Result<Option<u32>> {
         let mut tx = self.begin().await?;
         let (held, _) = lock_fence(&mut tx, fence).await?;
         let shards: Vec<i16> = held.iter().map(u16::cast_signed).collect();
         let crashes: Option<(i32,)> = sqlx::query_as(
-            "UPDATE counterfoil_outbox SET crashes = least(greatest(crashes, 0), 2147483646) + 1 WHERE seq = $1 AND shard = ANY ($2) RETURNING crashes",
+            "UPDATE counterfoil_outbox SET crashes = least(greatest(crashes, 0), 2147483646) + 1
+             WHERE seq = $1 AND id IS NOT DISTINCT FROM $3 AND shard = ANY ($2) RETURNING crashes",
         )
-        .bind(seq)
+        .bind(row.seq)
         .bind(shards)
+        .bind(row.column())
         .fetch_optional(&mut *tx)
         .await
         .map_err(classify)?;
@@ -479,7 +483,8 @@ async fn settle_sent(
         _ => include_str!("../sql/settle_sent.sql"),
     };
     let row = bind_fence(sqlx::query(sql), fence)
-        .bind(s.sent.iter().map(|p| p.0).collect::<Vec<_>>())
+        .bind(numbers(&s.sent))
+        .bind(columns(&s.sent))
         .fetch_one(connection)
         .await
         .map_err(classify)?;
@@ -535,37 +540,40 @@ async fn reschedule(
         return Ok(());
     }
     sqlx::query(include_str!("../sql/retry.sql"))
-        .bind(retry.iter().map(|r| r.seq).collect::<Vec<_>>())
+        .bind(numbers(retry.iter().map(|r| &r.row)))
         .bind(retry.iter().map(|r| millis(r.delay)).collect::<Vec<_>>())
         .bind(retry.iter().map(|r| count(r.attempts)).collect::<Vec<_>>())
         .bind(retry.iter().map(|r| r.code.as_str()).collect::<Vec<_>>())
         .bind(retry.iter().map(|r| clean(&r.error)).collect::<Vec<_>>())
-        .bind(retry.iter().map(|r| r.id.to_string()).collect::<Vec<_>>())
+        .bind(messages(retry.iter().map(|r| &r.row)))
         .bind(fence.relay.as_str())
+        .bind(columns(retry.iter().map(|r| &r.row)))
         .execute(&mut **tx)
         .await
         .map_err(classify)?;
     Ok(())
 }
 
-async fn move_to(
-    tx: &mut Transaction<'_, Postgres>,
-    state: &str,
-    rows: &[(i64, u16)],
-) -> Result<()> {
+async fn move_to(tx: &mut Transaction<'_, Postgres>, state: &str, rows: &[RowKey]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    sqlx::query("UPDATE counterfoil_outbox SET state = $1 WHERE seq = ANY ($2)")
-        .bind(state)
-        .bind(rows.iter().map(|r| r.0).collect::<Vec<_>>())
-        .execute(&mut **tx)
-        .await
-        .map_err(classify)?;
+    sqlx::query(
+        "UPDATE counterfoil_outbox o
+         SET state = $1
+         FROM unnest($2::bigint[], $3::text[]) AS r (seq, id)
+         WHERE o.seq = r.seq AND o.id IS NOT DISTINCT FROM r.id",
+    )
+    .bind(state)
+    .bind(numbers(rows))
+    .bind(columns(rows))
+    .execute(&mut **tx)
+    .await
+    .map_err(classify)?;
     Ok(())
 }
 
-async fn defer(tx: &mut Transaction<'_, Postgres>, rows: &[(i64, u16, Duration)]) -> Result<()> {
+async fn defer(tx: &mut Transaction<'_, Postgres>, rows: &[(RowKey, Duration)]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -573,11 +581,12 @@ async fn defer(tx: &mut Transaction<'_, Postgres>, rows: &[(i64, u16, Duration)]
         "UPDATE counterfoil_outbox o
          SET state = 'scheduled', code = 'NO_ROUTE',
              available_at = clock_timestamp() + d.delay * interval '1 millisecond'
-         FROM unnest($1::bigint[], $2::bigint[]) AS d (seq, delay)
-         WHERE o.seq = d.seq",
+         FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS d (seq, delay, id)
+         WHERE o.seq = d.seq AND o.id IS NOT DISTINCT FROM d.id",
     )
-    .bind(rows.iter().map(|r| r.0).collect::<Vec<_>>())
-    .bind(rows.iter().map(|r| millis(r.2)).collect::<Vec<_>>())
+    .bind(numbers(rows.iter().map(|r| &r.0)))
+    .bind(rows.iter().map(|r| millis(r.1)).collect::<Vec<_>>())
+    .bind(columns(rows.iter().map(|r| &r.0)))
     .execute(&mut **tx)
     .await
     .map_err(classify)?;
@@ -588,20 +597,26 @@ async fn park(tx: &mut Transaction<'_, Postgres>, fence: &Fence, park: &[Park]) 
     if park.is_empty() {
         return Ok(());
     }
-    sqlx::query(include_str!("../sql/park.sql"))
-        .bind(park.iter().map(|p| p.seq).collect::<Vec<_>>())
-        .bind(park.iter().map(|p| p.id.to_string()).collect::<Vec<_>>())
+    let parked: Vec<i64> = sqlx::query_scalar(include_str!("../sql/park.sql"))
+        .bind(numbers(park.iter().map(|p| &p.row)))
+        .bind(messages(park.iter().map(|p| &p.row)))
         .bind(park.iter().map(|p| count(p.attempts)).collect::<Vec<_>>())
         .bind(park.iter().map(|p| p.code.as_str()).collect::<Vec<_>>())
         .bind(park.iter().map(|p| clean(&p.error)).collect::<Vec<_>>())
         .bind(park.iter().map(|p| p.hold).collect::<Vec<_>>())
         .bind(park.iter().map(|p| p.confirm).collect::<Vec<_>>())
         .bind(fence.relay.as_str())
-        .execute(&mut **tx)
+        .bind(columns(park.iter().map(|p| &p.row)))
+        .fetch_all(&mut **tx)
         .await
         .map_err(classify)?;
-    for keyed in park.iter().filter_map(Park::keyed_follow_up) {
-        enqueue::insert_keyed(&mut *tx, &keyed).await?;
+    for (place, park) in (1i64..).zip(park) {
+        // What was cancelled meanwhile is not parked, and not compensated.
+        if let Some(keyed) = park.keyed_follow_up()
+            && parked.contains(&place)
+        {
+            enqueue::insert_keyed(&mut *tx, &keyed).await?;
+        }
     }
     Ok(())
 }
@@ -610,19 +625,34 @@ async fn reroute(tx: &mut Transaction<'_, Postgres>, s: &Settlement) -> Result<(
     let copies = || {
         s.reroute
             .iter()
-            .flat_map(|r| r.copies.iter().map(move |c| (r.seq, c)))
+            .flat_map(|r| r.copies.iter().map(move |c| (&r.row, c)))
     };
     if s.reroute.is_empty() {
         return Ok(());
     }
     sqlx::query(include_str!("../sql/reroute.sql"))
-        .bind(copies().map(|(seq, _)| seq).collect::<Vec<_>>())
+        .bind(numbers(copies().map(|(row, _)| row)))
         .bind(copies().map(|(_, c)| c.0.to_string()).collect::<Vec<_>>())
         .bind(copies().map(|(_, c)| c.1.clone()).collect::<Vec<_>>())
+        .bind(columns(copies().map(|(row, _)| row)))
         .execute(&mut **tx)
         .await
         .map_err(classify)?;
     Ok(())
+}
+
+fn numbers<'a>(rows: impl IntoIterator<Item = &'a RowKey>) -> Vec<i64> {
+    rows.into_iter().map(|row| row.seq).collect()
+}
+
+/// The ids as they stand in the table.
+fn columns<'a>(rows: impl IntoIterator<Item = &'a RowKey>) -> Vec<Option<Cow<'a, str>>> {
+    rows.into_iter().map(RowKey::column).collect()
+}
+
+/// The ids of the messages.
+fn messages<'a>(rows: impl IntoIterator<Item = &'a RowKey>) -> Vec<String> {
+    rows.into_iter().map(|row| row.id.to_string()).collect()
 }
 
 /// PostgreSQL has no NUL in texts, and an error message may hold anything.

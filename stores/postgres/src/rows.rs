@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use counterfoil_core::fit::{self, Content, Fit, Found};
 use counterfoil_core::mark::{Horizon, Reach};
-use counterfoil_core::row::{RawRow, RowState};
+use counterfoil_core::row::{RawRow, RowState, WrittenId};
 use counterfoil_core::store::Want;
 use futures_util::{Stream, TryStreamExt};
 use sqlx::Row;
@@ -33,10 +33,12 @@ pub(crate) fn decode(row: &PgRow) -> sqlx::Result<ReadRow> {
     let crashes: i32 = row.try_get_unchecked(13)?;
     let created: Option<i64> = row.try_get_unchecked(14)?;
     let left_out: Option<i64> = row.try_get_unchecked(15)?;
+    let id: Option<String> = row.try_get_unchecked(3)?;
     let row = RawRow {
         seq,
         shard: u16::try_from((place >> 2) & 63).unwrap_or(0),
-        id: row.try_get_unchecked(3)?,
+        written_id: WrittenId::of(id.as_deref().map(str::as_bytes)),
+        id,
         aggregate_type: row.try_get_unchecked(4)?,
         aggregate_id: row.try_get_unchecked(5)?,
         version: row.try_get_unchecked(6)?,

@@ -164,16 +164,17 @@ impl<const POOLED: bool> Harness for SuiteHarness<POOLED> {
     }
 
     async fn corrupt(&self, fault: &Fault) -> bool {
-        let (sql, seq) = match fault {
-            Fault::AlsoInHistory(seq) => (
+        let sql = match fault {
+            Fault::AlsoInHistory(seq) => format!(
                 "INSERT INTO counterfoil_history (seq, id, queue, state)
-                 SELECT seq, id, queue, 'sent' FROM counterfoil_outbox WHERE seq = $1",
-                seq,
+                 SELECT seq, id, queue, 'sent' FROM counterfoil_outbox WHERE seq = {seq}"
             ),
-            Fault::RowVanishes(seq) => ("DELETE FROM counterfoil_outbox WHERE seq = $1", seq),
+            Fault::RowVanishes(seq) => format!("DELETE FROM counterfoil_outbox WHERE seq = {seq}"),
+            Fault::NumberComesBack { seq, id } => {
+                format!("UPDATE counterfoil_outbox SET id = '{id}' WHERE seq = {seq}")
+            }
         };
-        sqlx::query(sql)
-            .bind(seq)
+        sqlx::query(sqlx::AssertSqlSafe(sql))
             .execute(&self.pool)
             .await
             .unwrap();

@@ -4,7 +4,7 @@
 //! one", and [`rows`](crate::rows) finds words for it; then they are parked, and the quick way is
 //! free again.
 
-use counterfoil_core::row::{RawRow, RowState};
+use counterfoil_core::row::{RawRow, RowState, WrittenId};
 
 use crate::rows::{count, has_lane, moment};
 
@@ -55,6 +55,7 @@ fn plain(head: Head, content: &[u8]) -> Option<(RawRow, &[u8])> {
     let row = RawRow {
         seq,
         shard: 0,
+        written_id: WrittenId::of(id.as_deref().map(str::as_bytes)),
         id,
         behind: behind == 1 && has_lane(aggregate_type.as_deref(), aggregate_id.as_deref()),
         aggregate_type,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
+use counterfoil_core::row::RowKey;
 use counterfoil_core::schema;
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{
@@ -14,7 +15,7 @@ use counterfoil_core::store::{
 };
 
 use crate::desk::note_queue;
-use crate::settle::{array, check_fence, run};
+use crate::settle::{array, check_fence, missing, run};
 use crate::{MIGRATIONS, SHARDS, SqliteStore, classify, enqueue, rows, wake};
 
 #[async_trait]
@@ -112,17 +113,17 @@ impl Store for SqliteStore {
         self.find_occupied().await
     }
 
-    async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
+    async fn suspect(&self, fence: &Fence, row: &RowKey) -> Result<Option<u32>> {
         let mut tx = self.write().await?;
         let (held, _) = check_fence(&mut tx, fence).await?;
-        if !held.contains(0) {
+        if !held.contains(0) || !missing(&mut tx, std::iter::once(row)).await?.is_empty() {
             return Ok(None);
         }
         let crashes: Option<i64> = sqlx::query_scalar(
             "UPDATE counterfoil_outbox SET crashes = coalesce(CAST(crashes AS INTEGER), 0) + 1
              WHERE seq = ?1 RETURNING crashes",
         )
-        .bind(seq)
+        .bind(row.seq)
         .fetch_optional(&mut *tx)
         .await
         .map_err(classify)?;

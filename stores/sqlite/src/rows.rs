@@ -8,7 +8,7 @@
 use chrono::{DateTime, Utc};
 use counterfoil_core::fit::{Content, Found};
 use counterfoil_core::message::{MAX_NAME, MessageId};
-use counterfoil_core::row::{RawRow, RowState};
+use counterfoil_core::row::{RawRow, RowState, WrittenId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, TypeInfo, ValueRef};
 
@@ -25,6 +25,7 @@ pub(crate) fn decode(row: &SqliteRow, birth: i64) -> sqlx::Result<Found> {
     let seq = row.try_get_unchecked(0)?;
     let created = cells.created(12)?;
     let mut id = cells.text(1, "id")?;
+    let written_id = WrittenId::of(row.try_get_unchecked::<Option<&[u8]>, _>(1)?);
     if id.is_none() && created.is_none() {
         id = Some(MessageId::of_row(seq, birth.saturating_mul(1_000)).to_string());
     }
@@ -39,6 +40,7 @@ pub(crate) fn decode(row: &SqliteRow, birth: i64) -> sqlx::Result<Found> {
         seq,
         shard: 0,
         id,
+        written_id,
         behind: behind && has_lane(aggregate_type.as_deref(), aggregate_id.as_deref()),
         aggregate_type,
         aggregate_id,

@@ -1,8 +1,10 @@
 //! What becomes of rows: sent, again later, aside, parked or rerouted, in one transaction.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use counterfoil_core::row::RowKey;
 use counterfoil_core::span::millis;
 use counterfoil_core::store::{Fence, Park, Result, Retry, Settled, Settlement, ShardSet};
 use serde_json::json;
@@ -21,8 +23,18 @@ impl SqliteStore {
     ) -> Result<Settled> {
         let mut tx = self.write().await?;
         let (held, redriven) = check_fence(&mut tx, fence).await?;
-        let ours = settlement.restrict(held);
-        if !ours.sent.is_empty() {
+        let mut ours = settlement.restrict(held);
+        let only_delete = ours.only_sent() && !ours.keep_sent && !redriven;
+        if !only_delete {
+            let missing = missing(&mut tx, ours.rows()).await?;
+            if !missing.is_empty() {
+                ours.retain(|row| !missing.contains(row));
+            }
+        }
+        if only_delete {
+            let rows = named(&ours.sent);
+            run(&mut tx, include_str!("../sql/delete_sent.sql"), [rows]).await?;
+        } else if !ours.sent.is_empty() {
             sent(&mut tx, fence, &ours, redriven).await?;
         }
         if !ours.only_sent() {
@@ -66,13 +78,34 @@ pub(crate) async fn check_fence(
     ))
 }
 
+/// Those of the rows that are not there any more. The transaction has the write lock: the others stay
+/// as they are until it ends, and their numbers are enough to name them.
+pub(crate) async fn missing(
+    tx: &mut SqliteConnection,
+    rows: impl Iterator<Item = &RowKey>,
+) -> Result<HashSet<RowKey>> {
+    let rows: Vec<&RowKey> = rows.collect();
+    let list = named(rows.iter().copied());
+    let places: Vec<i64> = sqlx::query_scalar(include_str!("../sql/missing.sql"))
+        .bind(list)
+        .fetch_all(tx)
+        .await
+        .map_err(classify)?;
+    let at = |place: i64| usize::try_from(place).ok().and_then(|n| rows.get(n));
+    Ok(places
+        .into_iter()
+        .filter_map(at)
+        .map(|row| (*row).clone())
+        .collect())
+}
+
 async fn sent(
     tx: &mut SqliteConnection,
     fence: &Fence,
     s: &Settlement,
     redriven: bool,
 ) -> Result<()> {
-    let seqs = numbers(&s.sent);
+    let seqs = array(s.sent.iter().map(|row| row.seq));
     if redriven {
         let closed: Vec<i64> = sqlx::query_scalar(include_str!("../sql/close_redriven.sql"))
             .bind(&seqs)
@@ -94,8 +127,8 @@ async fn retry(tx: &mut SqliteConnection, fence: &Fence, rows: &[Retry]) -> Resu
     }
     let row = |r: &Retry| {
         json!([
-            r.seq,
-            r.id,
+            r.row.seq,
+            r.row.id,
             r.attempts,
             r.code,
             clean(&r.error),
@@ -112,27 +145,29 @@ async fn retry(tx: &mut SqliteConnection, fence: &Fence, rows: &[Retry]) -> Resu
     run(tx, include_str!("../sql/note_failed.sql"), note).await
 }
 
-async fn hold(tx: &mut SqliteConnection, rows: &[(i64, u16)]) -> Result<()> {
+async fn hold(tx: &mut SqliteConnection, rows: &[RowKey]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    run(tx, include_str!("../sql/hold.sql"), [numbers(rows)]).await
+    let numbers = array(rows.iter().map(|row| row.seq));
+    run(tx, include_str!("../sql/hold.sql"), [numbers]).await
 }
 
-async fn schedule(tx: &mut SqliteConnection, rows: &[(i64, u16)]) -> Result<()> {
+async fn schedule(tx: &mut SqliteConnection, rows: &[RowKey]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    run(tx, include_str!("../sql/schedule.sql"), [numbers(rows)]).await
+    let numbers = array(rows.iter().map(|row| row.seq));
+    run(tx, include_str!("../sql/schedule.sql"), [numbers]).await
 }
 
-async fn defer(tx: &mut SqliteConnection, rows: &[(i64, u16, Duration)]) -> Result<()> {
+async fn defer(tx: &mut SqliteConnection, rows: &[(RowKey, Duration)]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
     let list = rows
         .iter()
-        .map(|r| json!([r.0, millis(r.2)]))
+        .map(|r| json!([r.0.seq, millis(r.1)]))
         .collect::<serde_json::Value>();
     run(tx, include_str!("../sql/defer.sql"), [list.to_string()]).await
 }
@@ -143,8 +178,8 @@ async fn park(tx: &mut SqliteConnection, fence: &Fence, rows: &[Park]) -> Result
     }
     let row = |p: &Park| {
         json!([
-            p.seq,
-            p.id,
+            p.row.seq,
+            p.row.id,
             p.attempts,
             p.code,
             clean(&p.error),
@@ -160,7 +195,7 @@ async fn park(tx: &mut SqliteConnection, fence: &Fence, rows: &[Park]) -> Result
     run(tx, include_str!("../sql/park.sql"), [list.clone()]).await?;
     let note = [list, "parked".into(), fence.relay.to_string()];
     run(tx, include_str!("../sql/note_failed.sql"), note).await?;
-    delete(tx, rows.iter().map(|p| p.seq)).await?;
+    delete(tx, rows.iter().map(|p| p.row.seq)).await?;
     for keyed in rows.iter().filter_map(Park::keyed_follow_up) {
         keyed.message.validate()?;
         enqueue::insert_keyed(tx, &keyed).await?;
@@ -174,10 +209,11 @@ async fn reroute(tx: &mut SqliteConnection, s: &Settlement) -> Result<()> {
     if replaced().next().is_none() {
         return Ok(());
     }
-    let copies = replaced().flat_map(|r| r.copies.iter().map(move |c| json!([r.seq, c.0, c.1])));
+    let copies =
+        replaced().flat_map(|r| r.copies.iter().map(move |c| json!([r.row.seq, c.0, c.1])));
     let list = copies.collect::<serde_json::Value>().to_string();
     run(tx, include_str!("../sql/reroute.sql"), [list]).await?;
-    delete(tx, replaced().map(|r| r.seq)).await
+    delete(tx, replaced().map(|r| r.row.seq)).await
 }
 
 pub(crate) async fn delete(
@@ -199,8 +235,19 @@ pub(crate) async fn run<const N: usize>(
     Ok(())
 }
 
-fn numbers(rows: &[(i64, u16)]) -> String {
-    array(rows.iter().map(|r| r.0))
+/// Rows as a JSON array of [number, id as it stands in the row].
+fn named<'a>(rows: impl IntoIterator<Item = &'a RowKey>) -> String {
+    let mut list = String::from("[");
+    for (n, row) in rows.into_iter().enumerate() {
+        let comma = if n > 0 { "," } else { "" };
+        // A token has only letters, digits and hyphens.
+        let _ = match row.token() {
+            Some(token) => write!(list, "{comma}[{},\"{token}\"]", row.seq),
+            None => write!(list, "{comma}[{},null]", row.seq),
+        };
+    }
+    list.push(']');
+    list
 }
 
 /// Numbers as a JSON array, which is how SQLite takes a list.

@@ -119,7 +119,7 @@ fn row(seq: i64, lane: u8, state: RowState) -> Delivery {
         seq,
         shard: 0,
         epoch: 1,
-        id: MessageId::new(),
+        id: MessageId::of_row(seq, 0),
         queue: Arc::from("orders"),
         aggregate: Some(aggregate(lane)),
         version: None,
@@ -171,7 +171,7 @@ impl World {
         let out: Vec<i64> = self.in_flight.iter().map(|row| row.seq).collect();
         let under_way = self.settling.iter().map(|s| &s.batch.settlement);
         let told = under_way.chain([&lanes.settlement]);
-        let told: Vec<i64> = told.flat_map(Settlement::rows).map(|row| row.0).collect();
+        let told: Vec<i64> = told.flat_map(Settlement::rows).map(|row| row.seq).collect();
         let all: BTreeSet<i64> = [&waiting[..], &out, &told].concat().into_iter().collect();
 
         assert_eq!(all.len(), waiting.len() + out.len() + told.len());
@@ -504,13 +504,17 @@ impl World {
 }
 
 fn apply(rows: &mut BTreeMap<i64, (u8, Place)>, settlement: &Settlement) {
-    for (seq, _) in &settlement.sent {
-        let was = rows.remove(seq);
+    for row in &settlement.sent {
+        let seq = row.seq;
+        let was = rows.remove(&seq);
         let new = was.is_some_and(|(_, place)| place == Place::New);
         assert!(new || !settlement.fresh, "{seq} had come back");
     }
-    let held = settlement.hold.iter().map(|row| (row.0, Place::Held));
-    let again = settlement.retry.iter().map(|r| (r.seq, Place::Retrying));
+    let held = settlement.hold.iter().map(|row| (row.seq, Place::Held));
+    let again = settlement
+        .retry
+        .iter()
+        .map(|r| (r.row.seq, Place::Retrying));
     for (seq, place) in held.chain(again) {
         if let Some(row) = rows.get_mut(&seq) {
             row.1 = place;

@@ -119,12 +119,14 @@ impl Relay {
         let timeout = queue.caps.timeout;
         if alone && let Some(delivery) = batch.pop() {
             queue.suspects -= 1;
+            let row = queue.lanes.key(&delivery);
             let shards = [delivery.shard].into_iter().collect();
             let fence = self.queues[index].fence(&self.relay_id(), shards);
             let store = Arc::clone(&self.store);
             self.ops.spawn(async move {
                 let outcomes =
-                    publish::publish_suspect(store, fence, destination, delivery, timeout).await;
+                    publish::publish_suspect(store, fence, destination, (delivery, row), timeout)
+                        .await;
                 drop(place);
                 Done::Published {
                     queue: index,

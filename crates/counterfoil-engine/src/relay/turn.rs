@@ -66,7 +66,8 @@ impl Relay {
                     queue: i,
                     generation: queue.generation,
                     from: if rescan { 0 } else { queue.mark.position() },
-                    limit: room.min(self.settings.batch).min(queue.load.rows(bytes)),
+                    limit: room.min(self.settings.batch).min(queue.load.rows(bytes))
+                        + queue.lanes.doubtful(),
                     bytes,
                 });
             }
@@ -180,8 +181,9 @@ impl Relay {
         else {
             return;
         };
-        let (early, behind) = (row.early, row.behind);
+        let (early, behind, written) = (row.early, row.behind, row.written_id.clone());
         let delivery = row.into_delivery(queue.name(), epoch);
+        queue.lanes.written(&delivery, written);
         if early && delivery.state == RowState::New && delivery.defect.is_none() {
             return queue.lanes.early(&delivery);
         }
@@ -213,7 +215,7 @@ impl Relay {
             return;
         }
         self.tending = true;
-        let no = self.begin_read();
+        let (no, absences) = (self.begin_read(), self.absences);
         let store = Arc::clone(&self.store);
         let batch = self.settings.batch;
         // The other half is for what is new.
@@ -224,6 +226,7 @@ impl Relay {
             let bytes = queue.reserve_bytes(&self.settings, shared);
             let fitting = bytes.map_or(0, |bytes| queue.load.rows(bytes));
             let limit = queue.reserve(&self.settings).min(batch).min(fitting);
+            let limit = limit + queue.lanes.doubtful();
             let bytes = bytes.unwrap_or(0);
             queue.load.expect(bytes);
             asked.push((q, bytes));
@@ -242,13 +245,19 @@ impl Relay {
                 })
                 .collect();
             let result = store.read_waiting(&wants, &skip).await;
-            Done::Waiting { no, asked, result }
+            Done::Waiting {
+                no,
+                absences,
+                asked,
+                result,
+            }
         });
     }
 
     pub(super) fn waiting_done(
         &mut self,
         no: ReadNo,
+        absences: u64,
         asked: &[(usize, usize)],
         result: Result<Waiting>,
     ) {
@@ -263,6 +272,11 @@ impl Relay {
                 for queue in &mut self.queues {
                     let paused = waiting.paused.iter().any(|p| **p == **queue.name());
                     queue.note_paused(paused);
+                }
+                if absences != self.absences {
+                    // What the store said before it was away may not be so any more.
+                    self.next_tend = Instant::now();
+                    return self.end_read(no);
                 }
                 for ((queue, _), rows) in asked.iter().zip(waiting.rows) {
                     self.queues[*queue].weigh(&rows);
@@ -300,11 +314,12 @@ impl Relay {
         queue.refilling = true;
         let asked: Vec<Aggregate> = queue.refill.drain(..n).collect();
         let (store, name) = (Arc::clone(&self.store), Arc::clone(queue.name()));
-        let no = self.begin_read();
+        let (no, absences) = (self.begin_read(), self.absences);
         self.ops.spawn(async move {
             let result = store.read_lanes(&name, &asked, per_lane, bytes).await;
             Done::Lanes {
                 no,
+                absences,
                 queue: index,
                 asked,
                 room,
@@ -315,7 +330,7 @@ impl Relay {
 
     pub(super) fn lanes_done(
         &mut self,
-        no: ReadNo,
+        (no, absences): (ReadNo, u64),
         index: usize,
         asked: &[Aggregate],
         room: Room,
@@ -326,7 +341,11 @@ impl Relay {
         queue.refilling = false;
         queue.load.came(room.bytes);
         let (rows, cut, error) = match result {
-            Ok(held) => (Some(held.rows), held.cut || room.per_lane < lane, None),
+            Ok(held) => {
+                // What the store said before it was away may not be so any more.
+                let rows = (absences == self.absences).then_some(held.rows);
+                (rows, held.cut || room.per_lane < lane, None)
+            }
             Err(error) => (None, false, Some(error)),
         };
         queue.weigh(rows.as_deref().unwrap_or_default());
@@ -335,9 +354,10 @@ impl Relay {
             rows.into_iter()
                 .filter(|row| active.contains(row.shard))
                 .filter_map(|row| {
-                    queue
-                        .epoch(row.shard)
-                        .map(|epoch| row.into_delivery(queue.name(), epoch))
+                    let (epoch, written) = (queue.epoch(row.shard)?, row.written_id.clone());
+                    let delivery = row.into_delivery(queue.name(), epoch);
+                    queue.lanes.written(&delivery, written);
+                    Some(delivery)
                 })
                 .collect()
         });
@@ -376,15 +396,15 @@ impl Relay {
         };
         trial.batch.settlement.keep_sent = self.settings.keep_sent;
         queue.settling = true;
-        let shards: ShardSet = trial.batch.settlement.rows().map(|r| r.1).collect();
+        let shards: ShardSet = trial.batch.settlement.rows().map(|r| r.shard).collect();
         let fence = queue.fence(&relay, shards);
-        let front = queue.mark.front();
+        let seen = (self.absences, queue.mark.front());
         let store = Arc::clone(&self.store);
         self.ops.spawn(async move {
             let result = store.settle(&fence, &trial.batch.settlement).await;
             Done::Settled {
                 queue: index,
-                front,
+                seen,
                 trial: Box::new(trial),
                 result,
             }
@@ -394,7 +414,7 @@ impl Relay {
     pub(super) fn settled(
         &mut self,
         index: usize,
-        front: i64,
+        (absences, front): (u64, i64),
         trial: Trial,
         result: Result<Settled>,
     ) {
@@ -407,7 +427,10 @@ impl Relay {
         };
         let batch = trial.batch;
         queue.unsettled.settled();
-        queue.mark.after_settle(front, settled.stamp);
+        // Otherwise the store where the front was seen may not be the one that took the stamp.
+        if absences == self.absences {
+            queue.mark.after_settle(front, settled.stamp);
+        }
         if !settled.lost.is_empty() {
             tracing::warn!(queue = &**queue.name(), shards = ?settled.lost, "settled too late: shards were lost");
             metrics::counter!("counterfoil_fenced_total", "queue" => queue.name().to_string())

@@ -366,7 +366,10 @@ async fn what_a_dead_relay_left_is_tried_alone_and_parked_after_three_crashes() 
             queue: Arc::clone(&queue),
             shards: vec![(row.shard, epoch)],
         };
-        assert_eq!(store.suspect(&fence, seq).await.unwrap(), Some(n + 1));
+        assert_eq!(
+            store.suspect(&fence, &row.key()).await.unwrap(),
+            Some(n + 1)
+        );
         store.clock().advance(Duration::from_secs(6));
     }
 

@@ -15,7 +15,7 @@ fn refused() -> StoreError {
 }
 
 fn retries(settlement: &Settlement, id: MessageId) -> bool {
-    settlement.retry.iter().any(|retry| retry.id == id)
+    settlement.retry.iter().any(|retry| retry.row.id == id)
 }
 
 /// Fifty messages of different aggregates; the one of aggregate 25 fails.

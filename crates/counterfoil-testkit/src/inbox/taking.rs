@@ -6,7 +6,7 @@ use counterfoil_core::store::Settlement;
 
 use super::fixture::{CONSUMER, RIVAL, behind, failed};
 use super::harness::InboxHarness;
-use crate::fixture::{Fixture, QUEUE, id, lane, message, pairs};
+use crate::fixture::{Fixture, QUEUE, id, keys, lane, message};
 
 /// The head, and those that were behind it when it is gone.
 pub async fn a_lane_is_taken_while_something_of_it_is_put_off<H: InboxHarness>(t: Fixture<H>) {
@@ -146,7 +146,7 @@ pub async fn rows_of_others_take_nothing<H: InboxHarness>(t: Fixture<H>) {
     relay.park(QUEUE, &rows[0]).await;
     relay.retry(QUEUE, &rows[1]).await;
     let held = Settlement {
-        hold: pairs(&rows[2..]),
+        hold: keys(&rows[2..]),
         ..Settlement::default()
     };
     relay.settle(QUEUE, &held).await;

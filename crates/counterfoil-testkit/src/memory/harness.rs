@@ -155,6 +155,10 @@ impl Harness for MemoryHarness {
             Fault::RowVanishes(seq) => {
                 state.outbox.remove(seq);
             }
+            Fault::NumberComesBack { seq, id } => match state.outbox.get_mut(seq) {
+                Some(row) => row.columns.id = Some(id.clone()),
+                None => return false,
+            },
         }
         true
     }

@@ -135,6 +135,7 @@ fn raw(row: &Row, early: bool, behind: bool) -> RawRow {
     RawRow {
         seq: row.seq,
         shard: row.shard(),
+        written_id: row.written_id(),
         id: c.id,
         aggregate_type: c.aggregate_type,
         aggregate_id: c.aggregate_id,

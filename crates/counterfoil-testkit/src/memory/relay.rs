@@ -166,14 +166,11 @@ impl Store for MemoryStore {
         Ok(self.lock().occupied(self.clock().now()))
     }
 
-    async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
+    async fn suspect(&self, fence: &Fence, row: &RowKey) -> Result<Option<u32>> {
         self.begin_call("suspect").await;
         let mut state = self.lock();
         let held = state.holding(fence);
-        let row = state
-            .outbox
-            .get_mut(&seq)
-            .filter(|row| held.contains(row.shard()));
+        let row = state.row_mut(row).filter(|row| held.contains(row.shard()));
         Ok(row.map(|row| {
             row.crashes += 1;
             row.crashes

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use counterfoil_core::Code;
 use counterfoil_core::desk::Event;
-use counterfoil_core::row::RowState;
+use counterfoil_core::row::{RowKey, RowState};
 use counterfoil_core::store::{
     Fence, Keyed, Park, RelayId, Reroute, Retention, Retry, Settled, Settlement,
 };
@@ -20,8 +20,8 @@ impl State {
     ) -> Settled {
         let held = self.holding(fence);
         let ours = all.restrict(held);
-        for (seq, _) in &ours.sent {
-            self.sent(*seq, ours.keep_sent, &fence.relay, now);
+        for row in &ours.sent {
+            self.sent(row, ours.keep_sent, &fence.relay, now);
         }
         for retry in &ours.retry {
             self.retry(retry, &fence.relay, now);
@@ -30,14 +30,14 @@ impl State {
             (&ours.hold, RowState::Held),
             (&ours.schedule, RowState::Scheduled),
         ] {
-            for (seq, _) in rows {
-                if let Some(row) = self.outbox.get_mut(seq) {
+            for row in rows {
+                if let Some(row) = self.row_mut(row) {
                     row.state = state.clone();
                 }
             }
         }
-        for (seq, _, delay) in &ours.defer {
-            if let Some(row) = self.outbox.get_mut(seq) {
+        for (row, delay) in &ours.defer {
+            if let Some(row) = self.row_mut(row) {
                 row.state = RowState::Scheduled;
                 row.available_at = Some(now + span(*delay));
                 row.code = Some(Code::NO_ROUTE.to_string());
@@ -61,10 +61,11 @@ impl State {
         }
     }
 
-    fn sent(&mut self, seq: i64, keep: bool, relay: &RelayId, now: DateTime<Utc>) {
-        let Some(row) = self.outbox.remove(&seq) else {
+    fn sent(&mut self, key: &RowKey, keep: bool, relay: &RelayId, now: DateTime<Utc>) {
+        let Some(row) = self.remove_row(key) else {
             return;
         };
+        let seq = key.seq;
         if row.redriven {
             if let Some(record) = self.parked.get_mut(&seq) {
                 record.state = "delivered";
@@ -95,7 +96,7 @@ impl State {
     }
 
     fn retry(&mut self, retry: &Retry, relay: &RelayId, now: DateTime<Utc>) {
-        let Some(row) = self.outbox.get_mut(&retry.seq) else {
+        let Some(row) = self.row_mut(&retry.row) else {
             return;
         };
         row.state = RowState::Retrying;
@@ -110,35 +111,36 @@ impl State {
             detail: Some(retry.error.clone()),
             ..event("retry", relay.as_str(), now)
         };
-        self.note(retry.seq, event);
+        self.note(retry.row.seq, event);
     }
 
     fn park(&mut self, park: &Park, relay: &RelayId, now: DateTime<Utc>) {
-        let Some(mut row) = self.outbox.remove(&park.seq) else {
+        let Some(mut row) = self.remove_row(&park.row) else {
             return;
         };
+        let seq = park.row.seq;
         row.attempts = i32::try_from(park.attempts).unwrap_or(i32::MAX);
         let attempt = Some(row.attempts());
         row.code = Some(park.code.to_string());
         row.error = Some(park.error.clone());
-        let at = self.parked.get(&park.seq).map_or(now, |before| before.at);
+        let at = self.parked.get(&seq).map_or(now, |before| before.at);
         let record = Parked {
             row,
-            id: park.id,
+            id: park.row.id,
             hold: park.hold,
             confirm: park.confirm,
             state: "pending",
             at,
             updated_at: now,
         };
-        self.parked.insert(park.seq, record);
+        self.parked.insert(seq, record);
         let event = Event {
             attempt,
             code: Some(park.code.to_string()),
             detail: Some(park.error.clone()),
             ..event("parked", relay.as_str(), now)
         };
-        self.note(park.seq, event);
+        self.note(seq, event);
         if let Some(Keyed {
             message,
             key: Some(key),
@@ -159,7 +161,7 @@ impl State {
     }
 
     fn reroute(&mut self, reroute: &Reroute) {
-        let Some(row) = self.outbox.remove(&reroute.seq) else {
+        let Some(row) = self.remove_row(&reroute.row) else {
             return;
         };
         for (id, queue) in &reroute.copies {

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use counterfoil_core::desk::Event;
 use counterfoil_core::message::{Aggregate, MAX_NAME, Message, MessageId, Payload};
 use counterfoil_core::presence::ConsumerStatus;
-use counterfoil_core::row::RowState;
+use counterfoil_core::row::{RowKey, RowState, WrittenId};
 use counterfoil_core::store::{Kept, RelayId};
 
 /// The number of shards. Small, so that tests of a few messages meet all of them.
@@ -208,6 +208,18 @@ impl State {
         })
     }
 
+    /// The row that was read under this key, if it is still there.
+    pub(super) fn row_mut(&mut self, key: &RowKey) -> Option<&mut Row> {
+        let row = self.outbox.get_mut(&key.seq)?;
+        (row.written_id() == key.written && row.message_id() == key.id).then_some(row)
+    }
+
+    /// Takes the row that was read under this key out of the outbox.
+    pub(super) fn remove_row(&mut self, key: &RowKey) -> Option<Row> {
+        self.row_mut(key)?;
+        self.outbox.remove(&key.seq)
+    }
+
     /// Adds a line to a message's history.
     pub(super) fn note(&mut self, seq: i64, event: Event) {
         self.events.push((seq, event));
@@ -273,6 +285,11 @@ impl Row {
 
     pub(super) fn attempts(&self) -> u32 {
         u32::try_from(self.attempts).unwrap_or(0)
+    }
+
+    /// Its id as it stands there.
+    pub(super) fn written_id(&self) -> WrittenId {
+        WrittenId::of(self.columns.id.as_deref().map(str::as_bytes))
     }
 
     /// The identity that a destination sees.

@@ -10,7 +10,7 @@ use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{Enqueued, Settlement, ShardRef};
 
 use crate::fixture::{
-    Fixture, PLENTY, QUEUE, Relay, id, keyed, lane, message, messages, pairs, retry,
+    Fixture, PLENTY, QUEUE, Relay, id, keyed, keys, lane, message, messages, retry,
 };
 use crate::harness::Harness;
 use crate::suite::Seed;
@@ -261,13 +261,13 @@ async fn round(relay: &Relay, destination: &Destination, seed: &mut Seed) {
         }
         if row.behind || stopped.contains(&lane) {
             stopped.insert(lane);
-            settlement.hold.extend(pairs(std::slice::from_ref(row)));
+            settlement.hold.extend(keys(std::slice::from_ref(row)));
         } else if seed.below(4) == 0 {
             stopped.insert(lane);
             settlement.retry.push(retry(row, Duration::ZERO));
         } else {
             destination.takes(row);
-            settlement.sent.extend(pairs(std::slice::from_ref(row)));
+            settlement.sent.extend(keys(std::slice::from_ref(row)));
         }
     }
     relay.try_settle(QUEUE, &settlement).await;

@@ -6,7 +6,7 @@ use counterfoil_core::message::Message;
 use counterfoil_core::store::Settlement;
 
 use crate::fixture::{
-    Fixture, LATER, OTHER, QUEUE, id, ids, lane, message, messages, pairs, retry, versions,
+    Fixture, LATER, OTHER, QUEUE, id, ids, keys, lane, message, messages, retry, versions,
 };
 use crate::harness::Harness;
 
@@ -36,10 +36,10 @@ pub async fn stats_count_every_message_under_its_state<H: Harness>(t: Fixture<H>
     let rows = relay.read(QUEUE).await;
     let settlement = Settlement {
         retry: vec![retry(&rows[0], LATER)],
-        hold: pairs(&rows[1..2]),
-        sent: pairs(&rows[2..3]),
+        hold: keys(&rows[1..2]),
+        sent: keys(&rows[2..3]),
         keep_sent: true,
-        schedule: pairs(&rows[4..]),
+        schedule: keys(&rows[4..]),
         ..Settlement::default()
     };
     relay.settle(QUEUE, &settlement).await;
@@ -294,7 +294,7 @@ pub async fn cancelling_the_head_of_a_lane_lets_it_go_on<H: Harness>(t: Fixture<
     let rows = relay.read(QUEUE).await;
     let stuck = Settlement {
         retry: vec![retry(&rows[0], LATER)],
-        hold: pairs(&rows[1..]),
+        hold: keys(&rows[1..]),
         ..Settlement::default()
     };
     relay.settle(QUEUE, &stuck).await;

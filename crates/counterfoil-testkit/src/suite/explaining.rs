@@ -7,7 +7,7 @@ use counterfoil_core::row::RawRow;
 use counterfoil_core::store::Settlement;
 
 use crate::fixture::{
-    Fixture, LATER, OTHER, QUEUE, Relay, id, keyed, message, messages, pairs, park, retry,
+    Fixture, LATER, OTHER, QUEUE, Relay, id, keyed, keys, message, messages, park, retry,
 };
 use crate::harness::Harness;
 
@@ -35,7 +35,7 @@ async fn stuck(relay: &Relay, rows: &[RawRow], parked: bool) {
     } else {
         (vec![retry(&rows[0], LATER)], vec![])
     };
-    let hold = pairs(&rows[1..]);
+    let hold = keys(&rows[1..]);
     relay
         .settle(
             QUEUE,
@@ -221,8 +221,8 @@ pub async fn a_message_without_a_route_says_so<H: Harness>(t: Fixture<H>) {
     let relay = t.relay(&[""]).await;
     let rows = relay.read("").await;
     let settlement = Settlement {
-        defer: vec![(rows[0].seq, rows[0].shard, LATER)],
-        schedule: pairs(&rows[1..]),
+        defer: vec![(rows[0].key(), LATER)],
+        schedule: keys(&rows[1..]),
         ..Settlement::default()
     };
 

@@ -4,7 +4,7 @@ use counterfoil_core::row::{RawRow, RowState};
 use counterfoil_core::store::{RelayId, Reroute, Settlement, ShardRef};
 
 use crate::fixture::{
-    Fixture, LATER, OTHER, QUEUE, Relay, id, ids, message, messages, pairs, park, retry,
+    Fixture, LATER, OTHER, QUEUE, Relay, id, ids, keys, message, messages, park, retry,
 };
 use crate::harness::Harness;
 
@@ -14,15 +14,14 @@ fn copies(row: &RawRow, queues: &[&str]) -> Reroute {
         .map(|q| (id(row).derive(q), (*q).to_owned()))
         .collect();
     Reroute {
-        seq: row.seq,
-        shard: row.shard,
+        row: row.key(),
         copies,
     }
 }
 
 /// Everything that a settlement can say about one row.
-fn each_kind(row: &RawRow) -> Vec<Settlement> {
-    let one = || pairs(std::slice::from_ref(row));
+pub(super) fn each_kind(row: &RawRow) -> Vec<Settlement> {
+    let one = || keys(std::slice::from_ref(row));
     let nothing = Settlement::default;
     vec![
         Settlement {
@@ -52,7 +51,7 @@ fn each_kind(row: &RawRow) -> Vec<Settlement> {
             ..nothing()
         },
         Settlement {
-            defer: vec![(row.seq, row.shard, LATER)],
+            defer: vec![(row.key(), LATER)],
             ..nothing()
         },
         Settlement {
@@ -85,7 +84,7 @@ pub async fn a_stale_owner_cannot_change_anything<H: Harness>(t: Fixture<H>) {
     }
     let suspected = stale
         .store
-        .suspect(&stale.fence(QUEUE), row.seq)
+        .suspect(&stale.fence(QUEUE), &row.key())
         .await
         .unwrap();
 
@@ -117,7 +116,7 @@ pub async fn the_owner_can_change_everything<H: Harness>(t: Fixture<H>) {
         assert_eq!(
             owner
                 .store
-                .suspect(&owner.fence(QUEUE), row.seq)
+                .suspect(&owner.fence(QUEUE), &row.key())
                 .await
                 .unwrap(),
             Some(1)
@@ -210,14 +209,14 @@ pub async fn lost_shards_are_left_alone_and_the_others_are_settled<H: Harness>(t
         let settlement = if with_retry {
             let retry = vec![retry(last, LATER)];
             Settlement {
-                sent: pairs(others),
+                sent: keys(others),
                 fresh,
                 retry,
                 ..Settlement::default()
             }
         } else {
             Settlement {
-                sent: pairs(&rows),
+                sent: keys(&rows),
                 fresh,
                 ..Settlement::default()
             }
@@ -241,7 +240,7 @@ pub async fn a_suspicion_is_counted_durably<H: Harness>(t: Fixture<H>) {
     let suspect = async |relay: &Relay, row: &RawRow| {
         relay
             .store
-            .suspect(&relay.fence(QUEUE), row.seq)
+            .suspect(&relay.fence(QUEUE), &row.key())
             .await
             .unwrap()
     };

@@ -5,7 +5,7 @@ use counterfoil_core::row::RawRow;
 use counterfoil_core::store::Settlement;
 
 use super::foreign::{endless, of, row};
-use crate::fixture::{Fixture, LATER, QUEUE, id, message, pairs, park, retry};
+use crate::fixture::{Fixture, LATER, QUEUE, id, keys, message, park, retry};
 use crate::harness::{Due, ForeignRow, Harness};
 
 /// The largest count of attempts is settled like any other, and so are its neighbours.
@@ -244,7 +244,7 @@ pub async fn a_row_with_an_endless_aggregate_can_be_settled_in_every_way<H: Harn
     for n in 0..5 {
         t.foreign(&[of(&endless())]).await;
         let odd = relay.read(QUEUE).await.remove(0);
-        let one = || pairs(std::slice::from_ref(&odd));
+        let one = || keys(std::slice::from_ref(&odd));
         let nothing = Settlement::default;
         let settlement = match n {
             0 => Settlement {

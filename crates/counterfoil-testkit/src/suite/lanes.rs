@@ -7,8 +7,8 @@ use counterfoil_core::row::RowState;
 use counterfoil_core::store::{Occupied, Settlement, ShardSet, Want};
 
 use crate::fixture::{
-    Fixture, LATER, OTHER, PLENTY, QUEUE, ids, ids_of, judge, lane, message, messages, pairs,
-    retry, versions,
+    Fixture, LATER, OTHER, PLENTY, QUEUE, ids, ids_of, judge, keys, lane, message, messages, retry,
+    versions,
 };
 use crate::harness::{ForeignRow, Harness};
 use crate::suite::reading::{FEW, fits, sizes};
@@ -42,8 +42,8 @@ pub async fn rows_behind_a_held_row_are_flagged<H: Harness>(t: Fixture<H>) {
     let relay = t.relay(&[QUEUE]).await;
     let rows = relay.read(QUEUE).await;
     let both = Settlement {
-        sent: pairs(&rows[..1]),
-        hold: pairs(&rows[1..]),
+        sent: keys(&rows[..1]),
+        hold: keys(&rows[1..]),
         ..Settlement::default()
     };
     relay.settle(QUEUE, &both).await;
@@ -63,7 +63,7 @@ pub async fn held_rows_come_when_the_head_is_settled<H: Harness>(t: Fixture<H>) 
     let rows = relay.read(QUEUE).await;
     let stuck = Settlement {
         retry: vec![retry(&rows[0], LATER)],
-        hold: pairs(&rows[1..]),
+        hold: keys(&rows[1..]),
         ..Settlement::default()
     };
     relay.settle(QUEUE, &stuck).await;

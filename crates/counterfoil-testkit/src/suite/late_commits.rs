@@ -9,7 +9,7 @@ use counterfoil_core::message::{Message, MessageId};
 use counterfoil_core::row::RawRow;
 use counterfoil_core::store::Want;
 
-use crate::fixture::{Fixture, QUEUE, Relay, id, ids, message, messages, pairs, versions};
+use crate::fixture::{Fixture, QUEUE, Relay, id, ids, keys, message, messages, versions};
 use crate::harness::Harness;
 use crate::suite::Seed;
 
@@ -47,8 +47,8 @@ impl<'a> Marked<'a> {
         let all = self.relay.store.read(&want(0), &skip).await.unwrap();
         let rows = read.rows.remove(0);
         assert_eq!(
-            pairs(&rows),
-            pairs(&all.rows[0]),
+            keys(&rows),
+            keys(&all.rows[0]),
             "the mark at {from} hides something"
         );
         let last = rows.last().map(|r| r.seq);

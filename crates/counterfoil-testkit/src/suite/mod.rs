@@ -14,6 +14,7 @@ pub mod lanes;
 pub mod late_commits;
 pub mod ledger;
 pub mod model;
+pub mod numbers;
 pub mod ownership;
 pub mod parking;
 pub mod presence;
@@ -148,6 +149,13 @@ macro_rules! store_suite {
             a_lapsed_owner_cannot_settle,
             lost_shards_are_left_alone_and_the_others_are_settled,
             a_suspicion_is_counted_durably,
+        );
+        $crate::cases!($harness, numbers:
+            a_number_that_came_back_is_not_settled_as_the_old_message,
+            the_other_rows_of_a_settlement_are_settled,
+            of_two_messages_under_one_number_the_right_one_is_settled,
+            an_odd_id_is_known_again_exactly,
+            a_message_that_is_not_parked_is_not_compensated,
         );
         $crate::cases!($harness, waiting:
             a_retry_comes_back_when_it_is_due,

@@ -7,7 +7,7 @@ use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{Park, Settlement};
 
 use crate::fixture::{
-    Fixture, LATER, OTHER, PLENTY, QUEUE, Relay, id, keyed, message, pairs, park, retry,
+    Fixture, LATER, OTHER, PLENTY, QUEUE, Relay, id, keyed, keys, message, park, retry,
 };
 use crate::harness::Harness;
 use crate::memory::MemoryHarness;
@@ -76,7 +76,7 @@ impl<H: Harness> Side<H> {
 
     async fn apply(&mut self, step: &Step) -> String {
         let (t, nothing) = (&self.t, Settlement::default);
-        let one = |row: &RawRow| pairs(std::slice::from_ref(row));
+        let one = |row: &RawRow| keys(std::slice::from_ref(row));
         match step.clone() {
             Step::Put(messages) => t.put(&messages).await,
             Step::TakeBack(messages) => {
@@ -117,7 +117,7 @@ impl<H: Harness> Side<H> {
                 .await;
             }
             Step::Defer(m) => {
-                let defer = |r: &RawRow| vec![(r.seq, r.shard, LATER)];
+                let defer = |r: &RawRow| vec![(r.key(), LATER)];
                 self.settle(m, |r| Settlement {
                     defer: defer(r),
                     ..nothing()
@@ -135,8 +135,7 @@ impl<H: Harness> Side<H> {
             Step::Reroute(m, queue) => {
                 let copies = vec![(m.derive(queue), queue.to_owned())];
                 let reroute = |r: &RawRow| counterfoil_core::store::Reroute {
-                    seq: r.seq,
-                    shard: r.shard,
+                    row: r.key(),
                     copies,
                 };
                 self.settle(m, |r| Settlement {
@@ -151,7 +150,7 @@ impl<H: Harness> Side<H> {
                 let fence = self.relay.fence(queue);
                 return format!(
                     "{:?}",
-                    self.relay.store.suspect(&fence, row.seq).await.unwrap()
+                    self.relay.store.suspect(&fence, &row.key()).await.unwrap()
                 );
             }
             Step::Cancel(m) => {

@@ -6,7 +6,7 @@ use counterfoil_core::row::{RawRow, RowState};
 use counterfoil_core::store::{Park, Settlement};
 
 use crate::fixture::{
-    Fixture, LATER, OTHER, QUEUE, Relay, id, ids, lane, message, messages, pairs, park, versions,
+    Fixture, LATER, OTHER, QUEUE, Relay, id, ids, keys, lane, message, messages, park, versions,
 };
 use crate::harness::Harness;
 
@@ -29,7 +29,7 @@ async fn parked_head<H: Harness>(t: &Fixture<H>) -> (Relay, Vec<RawRow>) {
     let rows = relay.read(QUEUE).await;
     let stuck = Settlement {
         park: vec![park(&rows[0])],
-        hold: pairs(&rows[1..]),
+        hold: keys(&rows[1..]),
         ..Settlement::default()
     };
     relay.settle(QUEUE, &stuck).await;
@@ -206,7 +206,7 @@ pub async fn a_redriven_message_lifts_its_block_when_it_is_sent<H: Harness>(t: F
 
         let back = relay.waiting(QUEUE).await;
         let sent = Settlement {
-            sent: pairs(&back),
+            sent: keys(&back),
             keep_sent,
             ..Settlement::default()
         };
@@ -426,7 +426,7 @@ pub async fn an_aggregate_is_redriven_in_its_order<H: Harness>(t: Fixture<H>) {
         let rows = relay.read(QUEUE).await;
         let stuck = Settlement {
             park: rows[..3].iter().map(|r| Park { hold, ..park(r) }).collect(),
-            hold: pairs(&rows[3..]),
+            hold: keys(&rows[3..]),
             ..Settlement::default()
         };
         relay.settle(QUEUE, &stuck).await;

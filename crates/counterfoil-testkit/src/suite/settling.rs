@@ -6,7 +6,7 @@ use counterfoil_core::row::RawRow;
 use counterfoil_core::store::{Reroute, Settlement};
 
 use crate::fixture::{
-    Fixture, LATER, OTHER, QUEUE, id, ids, ids_of, judge, message, messages, pairs, park, retry,
+    Fixture, LATER, OTHER, QUEUE, id, ids, ids_of, judge, keys, message, messages, park, retry,
     versions,
 };
 use crate::harness::Harness;
@@ -64,10 +64,10 @@ pub async fn rows_that_are_gone_are_passed_over<H: Harness>(t: Fixture<H>) {
     }
 
     let settlement = Settlement {
-        sent: pairs(&[rows[0].clone(), rows[4].clone()]),
+        sent: keys(&[rows[0].clone(), rows[4].clone()]),
         retry: vec![retry(&rows[1], LATER)],
         park: vec![park(&rows[2]), park(&rows[5])],
-        hold: pairs(&rows[3..4]),
+        hold: keys(&rows[3..4]),
         ..Settlement::default()
     };
     relay.settle(QUEUE, &settlement).await;
@@ -86,11 +86,11 @@ pub async fn one_settlement_says_many_things<H: Harness>(t: Fixture<H>) {
     let rows = relay.read(QUEUE).await;
 
     let settlement = Settlement {
-        sent: pairs(&rows[..1]),
+        sent: keys(&rows[..1]),
         retry: vec![retry(&rows[1], LATER)],
-        hold: pairs(&rows[2..3]),
-        schedule: pairs(&rows[3..4]),
-        defer: vec![(rows[6].seq, rows[6].shard, LATER)],
+        hold: keys(&rows[2..3]),
+        schedule: keys(&rows[3..4]),
+        defer: vec![(rows[6].key(), LATER)],
         park: vec![park(&rows[4])],
         reroute: vec![copies(&rows[5], &[OTHER])],
         keep_sent: true,
@@ -115,8 +115,7 @@ fn copies(row: &RawRow, queues: &[&str]) -> Reroute {
         .map(|q| (id(row).derive(q), (*q).to_owned()))
         .collect();
     Reroute {
-        seq: row.seq,
-        shard: row.shard,
+        row: row.key(),
         copies,
     }
 }

@@ -252,7 +252,7 @@ pub async fn a_deferred_row_comes_back_and_holds_nobody<H: Harness>(t: Fixture<H
     let relay = t.relay(&[QUEUE]).await;
     let rows = relay.read(QUEUE).await;
 
-    let defer = vec![(rows[0].seq, rows[0].shard, LATER)];
+    let defer = vec![(rows[0].key(), LATER)];
     relay
         .settle(
             QUEUE,

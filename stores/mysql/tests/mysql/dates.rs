@@ -89,7 +89,7 @@ fn odd_dates_of_waiting_rows_are_long_due() {
             assert_eq!(
                 relay
                     .store
-                    .suspect(&relay.fence(QUEUE), row.seq)
+                    .suspect(&relay.fence(QUEUE), &row.key())
                     .await
                     .unwrap(),
                 Some(1)

@@ -190,6 +190,12 @@ impl Harness for MysqlHarness {
                 self.run(format!("DELETE FROM counterfoil_outbox WHERE seq = {seq}"))
                     .await;
             }
+            Fault::NumberComesBack { seq, id } => {
+                self.run(format!(
+                    "UPDATE counterfoil_outbox SET id = '{id}' WHERE seq = {seq}"
+                ))
+                .await;
+            }
         }
         true
     }

@@ -26,9 +26,8 @@ async fn soon<F: Future>(what: &str, work: F) -> F::Output {
 /// One row in every role, few enough that a server might rather scan the table than use a key.
 async fn everything_at_once(t: &Fixture<MysqlHarness>, relay: &Relay) {
     let rows = relay.read(QUEUE).await;
-    let pair = |n: usize| (rows[n].seq, rows[n].shard);
     let keep = Settlement {
-        sent: vec![pair(0)],
+        sent: vec![rows[0].key()],
         keep_sent: true,
         ..Settlement::default()
     };
@@ -36,13 +35,12 @@ async fn everything_at_once(t: &Fixture<MysqlHarness>, relay: &Relay) {
     soon("sending", relay.sent(QUEUE, &rows[1..2])).await;
     let mixed = Settlement {
         retry: vec![retry(&rows[2], Duration::ZERO)],
-        hold: vec![pair(3)],
-        schedule: vec![pair(4)],
-        defer: vec![(rows[5].seq, rows[5].shard, Duration::ZERO)],
+        hold: vec![rows[3].key()],
+        schedule: vec![rows[4].key()],
+        defer: vec![(rows[5].key(), Duration::ZERO)],
         park: vec![park(&rows[6]), park(&rows[7])],
         reroute: vec![Reroute {
-            seq: rows[8].seq,
-            shard: rows[8].shard,
+            row: rows[8].key(),
             copies: vec![(MessageId::new(), OTHER.into())],
         }],
         ..Settlement::default()
@@ -68,7 +66,7 @@ async fn everything_at_once(t: &Fixture<MysqlHarness>, relay: &Relay) {
     );
     let fence = relay.fence(QUEUE);
     assert_eq!(
-        soon("suspecting", relay.store.suspect(&fence, rows[2].seq))
+        soon("suspecting", relay.store.suspect(&fence, &rows[2].key()))
             .await
             .unwrap(),
         Some(1)

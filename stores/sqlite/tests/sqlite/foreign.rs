@@ -194,7 +194,7 @@ async fn odd_rows_can_be_settled_in_every_other_way() {
         relay.schedule(QUEUE, std::slice::from_ref(&row)).await;
         relay
             .store
-            .suspect(&relay.fence(QUEUE), row.seq)
+            .suspect(&relay.fence(QUEUE), &row.key())
             .await
             .unwrap()
             .unwrap();

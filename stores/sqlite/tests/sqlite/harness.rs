@@ -167,6 +167,9 @@ impl Harness for SqliteHarness {
                  SELECT seq, id, queue, 'sent', created_at FROM counterfoil_outbox WHERE seq = {seq}"
             ),
             Fault::RowVanishes(seq) => format!("DELETE FROM counterfoil_outbox WHERE seq = {seq}"),
+            Fault::NumberComesBack { seq, id } => {
+                format!("UPDATE counterfoil_outbox SET id = '{id}' WHERE seq = {seq}")
+            }
         };
         self.execute(sql).await == 1
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use counterfoil_core::balance;
 use counterfoil_core::store::{RelayId, Store};
 use counterfoil_sqlite::SqliteStore;
-use counterfoil_testkit::fixture::{Fixture, LEASE, OTHER, QUEUE, Relay, messages, pairs};
+use counterfoil_testkit::fixture::{Fixture, LEASE, OTHER, QUEUE, Relay, keys, messages};
 
 use super::harness::SqliteHarness;
 
@@ -35,7 +35,7 @@ async fn a_handle_that_is_dropped_is_a_process_that_died() {
     assert!(taken.from_dead && taken.epoch > owned.epoch);
     t.put(&messages("a", 1)).await;
     let sent = counterfoil_core::store::Settlement {
-        sent: pairs(&second.read(QUEUE).await),
+        sent: keys(&second.read(QUEUE).await),
         ..Default::default()
     };
     assert_eq!(t.store.settle(&fence, &sent).await.unwrap().lost, [0]);

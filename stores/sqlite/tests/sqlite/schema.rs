@@ -144,6 +144,8 @@ const PLANS: &[(&str, &str)] = &[
     (include_str!("../../sql/contents.sql"), "o USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../../sql/runnable_lanes.sql"), "counterfoil_outbox_lane (<expr>=? AND <expr>>?)"),
     (DELETE, "counterfoil_outbox USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../../sql/delete_sent.sql"), "o USING INTEGER PRIMARY KEY (rowid=?)"),
+    (include_str!("../../sql/missing.sql"), "o USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../../sql/close_redriven.sql"), "ROWID SEARCH ON TABLE counterfoil_outbox"),
     (include_str!("../../sql/keep_sent.sql"), "counterfoil_outbox USING INTEGER PRIMARY KEY (rowid=?)"),
     (include_str!("../../sql/note_delivered.sql"), "o USING INTEGER PRIMARY KEY (rowid=?)"),

@@ -6,7 +6,7 @@ use counterfoil_core::desk::Desk;
 use counterfoil_core::message::{Message, Payload};
 use counterfoil_core::store::{Disposition, Keyed, Settlement, Store, StoreError};
 use counterfoil_sqlite::{SqliteStore, check_before_commit, enqueue, enqueue_keyed, once};
-use counterfoil_testkit::fixture::{Fixture, QUEUE, Relay, messages, pairs};
+use counterfoil_testkit::fixture::{Fixture, QUEUE, Relay, keys, messages};
 use counterfoil_testkit::gone::after_polls;
 use counterfoil_testkit::harness::Harness as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
@@ -104,7 +104,7 @@ async fn a_read_only_file_can_be_looked_at_and_says_why_not_more() {
 
     let read = store.read(&[owner.want(QUEUE)], &[]).await.unwrap();
     let sent = Settlement {
-        sent: pairs(&read.rows[0]),
+        sent: keys(&read.rows[0]),
         ..Settlement::default()
     };
     let refused = [
@@ -185,7 +185,7 @@ async fn callers_that_go_away_leave_a_store_that_works() {
         let rows = relay.read(QUEUE).await;
         let Some(row) = rows.first() else { break };
         let settlement = Settlement {
-            sent: vec![(row.seq, 0)],
+            sent: vec![row.key()],
             ..Default::default()
         };
         let fence = relay.fence(QUEUE);

@@ -43,7 +43,7 @@ impl BrokenStore {
                 queue: Arc::clone(&queue),
                 shards: vec![(row.shard, epoch)],
             };
-            let sent = vec![(row.seq, row.shard)];
+            let sent = vec![row.key()];
             self.inner
                 .settle(
                     &fence,

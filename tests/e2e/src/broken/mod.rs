@@ -13,6 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
+use counterfoil_core::row::RowKey;
 use counterfoil_core::store::{
     Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Read, RelayId, Remember, Result,
     Retention, Runnable, Settled, Settlement, ShardRef, Store, Survey, Taken, Waiting, Wake, Want,
@@ -118,7 +119,7 @@ impl Store for BrokenStore {
             reported.failed += settlement.retry.len();
             reported
                 .sent
-                .extend(settlement.sent.iter().map(|row| row.0));
+                .extend(settlement.sent.iter().map(|row| row.seq));
         });
         Ok(settled)
     }
@@ -202,8 +203,8 @@ impl Store for BrokenStore {
         self.inner.occupied().await
     }
 
-    async fn suspect(&self, fence: &Fence, seq: i64) -> Result<Option<u32>> {
-        self.inner.suspect(fence, seq).await
+    async fn suspect(&self, fence: &Fence, row: &RowKey) -> Result<Option<u32>> {
+        self.inner.suspect(fence, row).await
     }
 
     async fn enqueue(&self, messages: &[Keyed]) -> Result<Vec<Enqueued>> {

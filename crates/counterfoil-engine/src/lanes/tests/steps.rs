@@ -30,9 +30,7 @@ fn settle(lanes: &mut Lanes, next_read: ReadNo) -> Vec<Aggregate> {
 
 fn parked(row: &Delivery, hold: bool) -> Park {
     Park {
-        seq: row.seq,
-        shard: row.shard,
-        id: row.id,
+        row: lanes().key(row),
         attempts: 1,
         code: Code::TIMEOUT,
         error: String::new(),
