@@ -34,7 +34,10 @@ SELECT
     coalesce(p.held, 0) AS held,
     coalesce(k.parked, 0) AS parked,
     coalesce(h.kept, 0) AS kept,
-    greatest(extract(epoch FROM clock_timestamp() - greatest(p.oldest, '1970-01-01')), 0)::float8 AS oldest_seconds,
+    -- greatest() passes over NULL: without this an empty queue would be as old as 1970.
+    CASE WHEN p.oldest IS NOT NULL
+         THEN greatest(extract(epoch FROM clock_timestamp() - greatest(p.oldest, '1970-01-01')), 0)::float8
+    END AS oldest_seconds,
     CASE WHEN q.paused_at IS NOT NULL
          THEN coalesce(q.paused_reason, '') || ' (by ' || coalesce(q.paused_by, 'somebody') || ')' END AS paused,
     q.unavailable_since,

@@ -331,3 +331,32 @@ pub async fn only_pending_messages_can_be_cancelled<H: Harness>(t: Fixture<H>) {
     let audit = t.desk.audit().await.unwrap();
     assert_eq!((audit.parked, audit.sent_kept, audit.cancelled), (1, 1, 0));
 }
+
+/// Where nothing waits, nothing is old: not in a queue that is paused, nor in one with parked
+/// messages or with messages for later.
+pub async fn an_empty_queue_has_no_oldest_message<H: Harness>(t: Fixture<H>) {
+    let later = message("b", 1).not_before(chrono::Utc::now() + LATER);
+    t.put(&[message("a", 1), later]).await;
+    let relay = t.relay(&[QUEUE]).await;
+    let rows = relay.read(QUEUE).await;
+    relay.schedule(QUEUE, &rows[1..]).await;
+    let oldest = async || {
+        let stats = t.stats().await;
+        stats
+            .into_iter()
+            .map(|s| (s.queue, s.oldest_seconds.is_some()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(oldest().await, [(QUEUE.to_owned(), true)]);
+
+    relay.park(QUEUE, &rows[0]).await;
+    t.desk
+        .pause_queue(OTHER, "for a test", "ann")
+        .await
+        .unwrap();
+
+    assert_eq!(
+        oldest().await,
+        [(QUEUE.to_owned(), false), (OTHER.to_owned(), false)]
+    );
+}

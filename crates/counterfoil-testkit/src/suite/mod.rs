@@ -246,6 +246,7 @@ macro_rules! store_suite {
             a_refused_batch_leaves_nothing,
         );
         $crate::cases!($harness, desk:
+            an_empty_queue_has_no_oldest_message,
             stats_count_every_message_under_its_state,
             stats_show_who_serves_a_queue,
             a_redriven_message_is_counted_once,
