@@ -9,4 +9,4 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
     confirm  TINYINT                        PATH '$[6]')) j
 STRAIGHT_JOIN counterfoil_parked p FORCE INDEX (PRIMARY) ON p.seq = j.seq
 SET p.state = 'pending', p.attempts = j.attempts, p.code = j.code, p.error = j.error, p.hold = j.hold,
-    p.confirm = j.confirm, p.updated_at = UTC_TIMESTAMP(6)
+    p.confirm = j.confirm, p.parked_at = UTC_TIMESTAMP(6), p.updated_at = UTC_TIMESTAMP(6)

@@ -94,7 +94,7 @@ async fn apply(tx: &mut WriteTx, fence: &Fence, mut ours: Settlement) -> Result<
     move_to(tx, "scheduled", &ours.schedule).await?;
     defer(tx, &ours).await?;
     park(tx, fence, &ours.park).await?;
-    reroute(tx, &ours).await
+    reroute(tx, fence, &ours, &rows).await
 }
 
 /// Locks rows, ascending, and answers those that are there, by number.
@@ -242,7 +242,12 @@ async fn park(tx: &mut WriteTx, fence: &Fence, park: &[Park]) -> Result<()> {
     Ok(())
 }
 
-async fn reroute(tx: &mut WriteTx, s: &Settlement) -> Result<()> {
+async fn reroute(
+    tx: &mut WriteTx,
+    fence: &Fence,
+    s: &Settlement,
+    rows: &HashMap<i64, Locked>,
+) -> Result<()> {
     let copies: Vec<_> = s
         .reroute
         .iter()
@@ -257,6 +262,15 @@ async fn reroute(tx: &mut WriteTx, s: &Settlement) -> Result<()> {
     }
     execute(tx, include_str!("../sql/reroute.sql"), json(&copies)?).await?;
     let replaced = s.reroute.iter().filter(|r| !r.copies.is_empty());
+    let closed: Vec<Line<'_>> = replaced
+        .clone()
+        .filter_map(|r| rows.get(&r.row.seq).filter(|row| row.redriven))
+        .map(|row| (row.key.seq, row.id.clone(), None, None, None))
+        .collect();
+    if !closed.is_empty() {
+        execute(tx, include_str!("../sql/delivered.sql"), json(&closed)?).await?;
+        tell(tx, "rerouted", fence.relay.as_str(), &closed).await?;
+    }
     delete(tx, pairs(replaced.map(|r| &r.row))).await
 }
 

@@ -21,7 +21,7 @@ WITH r AS MATERIALIZED (
     JOIN r USING (n)
     ON CONFLICT (seq) DO UPDATE
     SET state = 'pending', attempts = excluded.attempts, code = excluded.code, error = excluded.error,
-        hold = excluded.hold, confirm = excluded.confirm, updated_at = now()
+        hold = excluded.hold, confirm = excluded.confirm, parked_at = now(), updated_at = now()
 ), told AS (
     INSERT INTO counterfoil_events (seq, id, kind, attempt, code, detail, actor)
     SELECT r.seq, r.id, 'parked', r.attempts, r.code, r.error, $8

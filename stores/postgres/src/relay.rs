@@ -351,7 +351,7 @@ impl Store for PostgresStore {
         move_to(&mut tx, "scheduled", &ours.schedule).await?;
         defer(&mut tx, &ours.defer).await?;
         park(&mut tx, fence, &ours.park).await?;
-        reroute(&mut tx, &ours).await?;
+        reroute(&mut tx, fence, &ours).await?;
         tx.commit().await.map_err(classify)?;
         Ok(Settled {
             lost: lost(fence, held),
@@ -621,7 +621,7 @@ async fn park(tx: &mut Transaction<'_, Postgres>, fence: &Fence, park: &[Park]) 
     Ok(())
 }
 
-async fn reroute(tx: &mut Transaction<'_, Postgres>, s: &Settlement) -> Result<()> {
+async fn reroute(tx: &mut Transaction<'_, Postgres>, fence: &Fence, s: &Settlement) -> Result<()> {
     let copies = || {
         s.reroute
             .iter()
@@ -635,6 +635,7 @@ async fn reroute(tx: &mut Transaction<'_, Postgres>, s: &Settlement) -> Result<(
         .bind(copies().map(|(_, c)| c.0.to_string()).collect::<Vec<_>>())
         .bind(copies().map(|(_, c)| c.1.clone()).collect::<Vec<_>>())
         .bind(columns(copies().map(|(row, _)| row)))
+        .bind(fence.relay.as_str())
         .execute(&mut **tx)
         .await
         .map_err(classify)?;

@@ -16,4 +16,4 @@ CROSS JOIN counterfoil_now now
 WHERE true
 ON CONFLICT (seq) DO UPDATE
 SET state = 'pending', attempts = excluded.attempts, code = excluded.code, error = excluded.error,
-    hold = excluded.hold, confirm = excluded.confirm, updated_at = excluded.updated_at
+    hold = excluded.hold, confirm = excluded.confirm, parked_at = excluded.parked_at, updated_at = excluded.updated_at

@@ -43,7 +43,7 @@ impl SqliteStore {
             schedule(&mut tx, &ours.schedule).await?;
             defer(&mut tx, &ours.defer).await?;
             park(&mut tx, fence, &ours.park).await?;
-            reroute(&mut tx, &ours).await?;
+            reroute(&mut tx, fence, &ours, redriven).await?;
         }
         tx.commit().await?;
         let lost = fence
@@ -107,18 +107,27 @@ async fn sent(
 ) -> Result<()> {
     let seqs = array(s.sent.iter().map(|row| row.seq));
     if redriven {
-        let closed: Vec<i64> = sqlx::query_scalar(include_str!("../sql/close_redriven.sql"))
-            .bind(&seqs)
-            .fetch_all(&mut *tx)
-            .await
-            .map_err(classify)?;
-        let note = [array(closed.into_iter()), fence.relay.to_string()];
-        run(tx, include_str!("../sql/note_delivered.sql"), note).await?;
+        close(tx, fence, seqs.clone(), "delivered").await?;
     }
     if s.keep_sent {
         run(tx, include_str!("../sql/keep_sent.sql"), [seqs.clone()]).await?;
     }
     run(tx, DELETE, [seqs]).await
+}
+
+/// Closes the parked records of those that were redriven.
+async fn close(tx: &mut SqliteConnection, fence: &Fence, seqs: String, how: &str) -> Result<()> {
+    let closed: Vec<i64> = sqlx::query_scalar(include_str!("../sql/close_redriven.sql"))
+        .bind(seqs)
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(classify)?;
+    let note = [
+        array(closed.into_iter()),
+        fence.relay.to_string(),
+        how.to_owned(),
+    ];
+    run(tx, include_str!("../sql/note_delivered.sql"), note).await
 }
 
 async fn retry(tx: &mut SqliteConnection, fence: &Fence, rows: &[Retry]) -> Result<()> {
@@ -203,7 +212,12 @@ async fn park(tx: &mut SqliteConnection, fence: &Fence, rows: &[Park]) -> Result
     Ok(())
 }
 
-async fn reroute(tx: &mut SqliteConnection, s: &Settlement) -> Result<()> {
+async fn reroute(
+    tx: &mut SqliteConnection,
+    fence: &Fence,
+    s: &Settlement,
+    redriven: bool,
+) -> Result<()> {
     // A row without a copy is not replaced: it stays.
     let replaced = || s.reroute.iter().filter(|r| !r.copies.is_empty());
     if replaced().next().is_none() {
@@ -213,6 +227,10 @@ async fn reroute(tx: &mut SqliteConnection, s: &Settlement) -> Result<()> {
         replaced().flat_map(|r| r.copies.iter().map(move |c| json!([r.row.seq, c.0, c.1])));
     let list = copies.collect::<serde_json::Value>().to_string();
     run(tx, include_str!("../sql/reroute.sql"), [list]).await?;
+    if redriven {
+        let seqs = array(replaced().map(|r| r.row.seq));
+        close(tx, fence, seqs, "rerouted").await?;
+    }
     delete(tx, replaced().map(|r| r.row.seq)).await
 }
 

@@ -47,7 +47,7 @@ impl State {
             self.park(park, &fence.relay, now);
         }
         for reroute in &ours.reroute {
-            self.reroute(reroute);
+            self.reroute(reroute, &fence.relay, now);
         }
         let lost = fence
             .shards
@@ -123,14 +123,13 @@ impl State {
         let attempt = Some(row.attempts());
         row.code = Some(park.code.to_string());
         row.error = Some(park.error.clone());
-        let at = self.parked.get(&seq).map_or(now, |before| before.at);
         let record = Parked {
             row,
             id: park.row.id,
             hold: park.hold,
             confirm: park.confirm,
             state: "pending",
-            at,
+            at: now,
             updated_at: now,
         };
         self.parked.insert(seq, record);
@@ -160,10 +159,17 @@ impl State {
         }
     }
 
-    fn reroute(&mut self, reroute: &Reroute) {
+    fn reroute(&mut self, reroute: &Reroute, relay: &RelayId, now: DateTime<Utc>) {
         let Some(row) = self.remove_row(&reroute.row) else {
             return;
         };
+        if row.redriven {
+            if let Some(record) = self.parked.get_mut(&row.seq) {
+                record.state = "delivered";
+                record.updated_at = now;
+            }
+            self.note(row.seq, event("rerouted", relay.as_str(), now));
+        }
         for (id, queue) in &reroute.copies {
             let columns = Columns {
                 id: Some(id.to_string()),

@@ -198,6 +198,8 @@ macro_rules! store_suite {
             a_redriven_message_lifts_its_block_when_it_is_sent,
             a_redriven_message_may_fail_and_be_tried_again,
             parking_again_reopens_the_record,
+            a_message_that_is_parked_again_tells_the_last_time,
+            a_redriven_message_that_is_rerouted_closes_its_record,
             a_message_is_redriven_once,
             a_message_that_is_named_twice_is_redriven_once,
             a_confirmation_that_is_needed_must_be_given,

@@ -2,8 +2,9 @@
 
 use chrono::Utc;
 use counterfoil_core::desk::Filter;
+use counterfoil_core::explain::Facts;
 use counterfoil_core::row::{RawRow, RowState};
-use counterfoil_core::store::{Park, Settlement};
+use counterfoil_core::store::{Park, Reroute, Settlement};
 
 use crate::fixture::{
     Fixture, LATER, OTHER, QUEUE, Relay, id, ids, keys, lane, message, messages, park, versions,
@@ -279,6 +280,58 @@ pub async fn parking_again_reopens_the_record<H: Harness>(t: Fixture<H>) {
         t.desk.audit().await.unwrap().findings(true),
         Vec::<String>::new()
     );
+}
+
+/// Whoever asks hears of the last parking, not of the first.
+pub async fn a_message_that_is_parked_again_tells_the_last_time<H: Harness>(t: Fixture<H>) {
+    let (relay, rows) = parked_head(&t).await;
+    let parked_at = async || match t.desk.facts(&id(&rows[0]).to_string()).await.unwrap() {
+        Facts::Parked { at, .. } => at,
+        other => panic!("{other:?}"),
+    };
+    let first = parked_at().await;
+    assert!(redrive(&t, &rows[0]).await);
+    let back = relay.waiting(QUEUE).await.remove(0);
+    // Times have milliseconds in some databases.
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+
+    relay.park(QUEUE, &back).await;
+
+    assert!(parked_at().await > first);
+}
+
+/// What comes back into the unrouted queue is replaced by copies: its record is over.
+pub async fn a_redriven_message_that_is_rerouted_closes_its_record<H: Harness>(t: Fixture<H>) {
+    let mut unrouted = message("a", 1);
+    unrouted.queue = None;
+    t.put(&[unrouted]).await;
+    let relay = t.relay(&["", QUEUE, OTHER]).await;
+    let row = relay.read("").await.remove(0);
+    relay.park("", &row).await;
+    assert!(redrive(&t, &row).await);
+    let back = relay.waiting("").await.remove(0);
+
+    let copies = [QUEUE, OTHER].map(|queue| (id(&back).derive(queue), queue.to_owned()));
+    let reroute = vec![Reroute {
+        row: back.key(),
+        copies: copies.to_vec(),
+    }];
+    relay
+        .settle(
+            "",
+            &Settlement {
+                reroute,
+                ..Settlement::default()
+            },
+        )
+        .await;
+
+    assert_eq!(state_in_lot(&t, &row).await, "delivered");
+    let audit = t.desk.audit().await.unwrap();
+    assert_eq!((audit.pending, audit.parked), (2, 0));
+    assert_eq!(audit.findings(true), Vec::<String>::new());
+    let shown = t.desk.show(&id(&row).to_string()).await.unwrap().unwrap();
+    assert_eq!(shown.events.last().unwrap().kind, "rerouted");
 }
 
 /// Whoever redrives second is told so.
