@@ -7,6 +7,7 @@
 )]
 
 mod breaker;
+mod failover;
 mod failures;
 mod handover;
 mod many;

@@ -1,11 +1,15 @@
 //! Which operations of the store were called, and tests that let one of them wait.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use counterfoil_core::message::MessageId;
+use counterfoil_core::store::{Result, StoreError};
 use tokio::sync::watch;
 
 use super::MemoryStore;
+use super::state::Row;
 
 /// Where an operation waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +25,7 @@ pub(super) struct Calls {
     counted: Mutex<BTreeMap<&'static str, u64>>,
     held: watch::Sender<Vec<(&'static str, Point)>>,
     waiting: watch::Sender<BTreeMap<&'static str, usize>>,
+    away: AtomicBool,
 }
 
 /// Lets an operation wait until this is dropped.
@@ -53,9 +58,31 @@ impl MemoryStore {
         }
     }
 
-    pub(super) async fn begin_call(&self, operation: &'static str) {
+    /// Nobody reaches the store until the answer to this is dropped.
+    pub fn go_away(&self) -> Away {
+        self.inner.calls.away.store(true, Ordering::SeqCst);
+        Away(self.clone())
+    }
+
+    /// What happens when a replica that lacks these messages becomes the primary: they are gone, and
+    /// their numbers are given to others.
+    pub fn lose(&self, messages: &[MessageId]) {
+        let mut state = self.lock();
+        let lost = |row: &Row| messages.contains(&row.message_id());
+        let first = state.outbox.values().find(|row| lost(row));
+        if let Some(first) = first.map(|row| row.seq) {
+            state.outbox.retain(|_, row| !lost(row));
+            state.give_numbers_from(first);
+        }
+    }
+
+    pub(super) async fn begin_call(&self, operation: &'static str) -> Result<()> {
         *self.counted().entry(operation).or_default() += 1;
         self.pass(operation, Point::Before).await;
+        if self.inner.calls.away.load(Ordering::SeqCst) {
+            return Err(StoreError::Unreachable("the store is away".into()));
+        }
+        Ok(())
     }
 
     pub(super) async fn pass(&self, operation: &'static str, point: Point) {
@@ -74,6 +101,16 @@ impl MemoryStore {
     fn counted(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, u64>> {
         let counted = &self.inner.calls.counted;
         counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the store away until it is dropped.
+#[derive(Debug)]
+pub struct Away(MemoryStore);
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        self.0.inner.calls.away.store(false, Ordering::SeqCst);
     }
 }
 

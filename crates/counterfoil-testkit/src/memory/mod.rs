@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use counterfoil_core::store::{Settlement, StoreError};
 use tokio::sync::{Notify, watch};
 
-pub use calls::{Hold, Point};
+pub use calls::{Away, Hold, Point};
 pub use clock::Clock;
 pub use guard::MemoryGuard;
 pub use harness::MemoryHarness;

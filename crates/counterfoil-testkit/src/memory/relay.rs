@@ -10,7 +10,7 @@ use counterfoil_core::fit::{self, Fit, Found};
 use counterfoil_core::mark::{Horizon, Reach};
 use counterfoil_core::message::Aggregate;
 use counterfoil_core::presence::ConsumerReport;
-use counterfoil_core::row::{RawRow, RowState};
+use counterfoil_core::row::{RawRow, RowKey, RowState};
 use counterfoil_core::store::{
     Enqueued, Fence, Held, Kept, Keyed, LaneCursor, Occupied, Read, RelayId, Remember, Result,
     Retention, Runnable, Settled, Settlement, ShardRef, Store, Survey, Taken, Waiting, Wake, Want,
@@ -41,70 +41,70 @@ impl Store for MemoryStore {
     }
 
     async fn check(&self) -> Result<()> {
-        self.begin_call("check").await;
+        self.begin_call("check").await?;
         Ok(())
     }
 
     async fn migrate(&self) -> Result<()> {
-        self.begin_call("migrate").await;
+        self.begin_call("migrate").await?;
         Ok(())
     }
 
     async fn join(&self, relay: &RelayId, queues: &[Arc<str>], lease: Duration) -> Result<()> {
-        self.begin_call("join").await;
+        self.begin_call("join").await?;
         self.lock().join(relay, queues, lease, self.clock().now());
         Ok(())
     }
 
     async fn heartbeat(&self, relay: &RelayId, lease: Duration) -> Result<bool> {
-        self.begin_call("heartbeat").await;
+        self.begin_call("heartbeat").await?;
         Ok(self.lock().heartbeat(relay, lease, self.clock().now()))
     }
 
     async fn survey(&self, _relay: &RelayId, queues: &[Arc<str>]) -> Result<Survey> {
-        self.begin_call("survey").await;
+        self.begin_call("survey").await?;
         let survey = self.lock().survey(queues, self.clock().now());
         self.pass("survey", Point::After).await;
         Ok(survey)
     }
 
     async fn report_consumer(&self, report: ConsumerReport<'_>) -> Result<()> {
-        self.begin_call("report_consumer").await;
+        self.begin_call("report_consumer").await?;
         self.lock().report(report, self.clock().now());
         Ok(())
     }
 
     async fn forget_consumer(&self, member: &RelayId) -> Result<()> {
-        self.begin_call("forget_consumer").await;
+        self.begin_call("forget_consumer").await?;
         self.lock().consumers.remove(member);
         Ok(())
     }
 
     async fn members(&self) -> Result<Vec<RelayId>> {
-        self.begin_call("members").await;
+        self.begin_call("members").await?;
         let survey = self.lock().survey(&[], self.clock().now());
         Ok(survey.members.into_iter().map(|m| m.0).collect())
     }
 
     async fn take(&self, relay: &RelayId, wanted: &[ShardRef]) -> Result<Vec<Taken>> {
-        self.begin_call("take").await;
+        self.begin_call("take").await?;
         Ok(self.lock().take(relay, wanted, self.clock().now()))
     }
 
     async fn give(&self, relay: &RelayId, given: &[ShardRef]) -> Result<()> {
-        self.begin_call("give").await;
+        self.begin_call("give").await?;
         self.lock().give(relay, given);
         Ok(())
     }
 
     async fn leave(&self, relay: &RelayId) -> Result<()> {
-        self.begin_call("leave").await;
+        self.begin_call("leave").await?;
         self.lock().leave(relay);
         Ok(())
     }
 
     async fn read(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Read> {
-        self.begin_call("read").await;
+        self.begin_call("read").await?;
         let (state, now) = (self.lock(), self.clock().now());
         let (mut rows, mut reach) = (Vec::new(), Vec::new());
         for want in wants {
@@ -124,7 +124,7 @@ impl Store for MemoryStore {
     }
 
     async fn read_waiting(&self, wants: &[Want<'_>], skip: &[i64]) -> Result<Waiting> {
-        self.begin_call("read_waiting").await;
+        self.begin_call("read_waiting").await?;
         let (state, now) = (self.lock(), self.clock().now());
         let paused = state.queues.iter().filter(|(_, q)| q.paused.is_some());
         Ok(Waiting {
@@ -143,7 +143,7 @@ impl Store for MemoryStore {
         per_lane: usize,
         bytes: usize,
     ) -> Result<Held> {
-        self.begin_call("read_lanes").await;
+        self.begin_call("read_lanes").await?;
         let found = fitting(self.lock().read_lanes(queue, lanes, per_lane), bytes);
         Ok(Held {
             rows: found.rows,
@@ -157,17 +157,17 @@ impl Store for MemoryStore {
         from: Option<&LaneCursor>,
         at_most: usize,
     ) -> Result<Runnable> {
-        self.begin_call("runnable_lanes").await;
+        self.begin_call("runnable_lanes").await?;
         Ok(self.lock().runnable_lanes(wants, from, at_most))
     }
 
     async fn occupied(&self) -> Result<Occupied> {
-        self.begin_call("occupied").await;
+        self.begin_call("occupied").await?;
         Ok(self.lock().occupied(self.clock().now()))
     }
 
     async fn suspect(&self, fence: &Fence, row: &RowKey) -> Result<Option<u32>> {
-        self.begin_call("suspect").await;
+        self.begin_call("suspect").await?;
         let mut state = self.lock();
         let held = state.holding(fence);
         let row = state.row_mut(row).filter(|row| held.contains(row.shard()));
@@ -178,7 +178,7 @@ impl Store for MemoryStore {
     }
 
     async fn settle(&self, fence: &Fence, settlement: &Settlement) -> Result<Settled> {
-        self.begin_call("settle").await;
+        self.begin_call("settle").await?;
         if let Some(refusal) = &mut *self.refusal()
             && let Some(error) = (refusal.0)(settlement)
         {
@@ -188,7 +188,7 @@ impl Store for MemoryStore {
     }
 
     async fn enqueue(&self, messages: &[Keyed]) -> Result<Vec<Enqueued>> {
-        self.begin_call("enqueue").await;
+        self.begin_call("enqueue").await?;
         let mut tx = self.begin();
         let mut answers = Vec::with_capacity(messages.len());
         for keyed in messages {
@@ -199,7 +199,7 @@ impl Store for MemoryStore {
     }
 
     async fn note_unavailable(&self, queue: &str, unavailable: bool) -> Result<Option<Duration>> {
-        self.begin_call("note_unavailable").await;
+        self.begin_call("note_unavailable").await?;
         let (mut state, now) = (self.lock(), self.clock().now());
         let noted = &mut state
             .queues
@@ -215,12 +215,12 @@ impl Store for MemoryStore {
     }
 
     async fn breakers(&self) -> Result<Vec<Kept>> {
-        self.begin_call("breakers").await;
+        self.begin_call("breakers").await?;
         Ok(self.lock().breakers.values().cloned().collect())
     }
 
     async fn remember_breaker(&self, destination: &str, what: &Remember) -> Result<()> {
-        self.begin_call("remember_breaker").await;
+        self.begin_call("remember_breaker").await?;
         let mut state = self.lock();
         let kept = state.breakers.entry(destination.to_owned()).or_default();
         kept.destination = destination.to_owned();
@@ -243,7 +243,7 @@ impl Store for MemoryStore {
     }
 
     async fn look_again(&self, limit: u32) -> Result<u64> {
-        self.begin_call("look_again").await;
+        self.begin_call("look_again").await?;
         let (mut state, now) = (self.lock(), self.clock().now());
         let unwanted = |row: &&mut Row| {
             row.queue().is_empty()
@@ -259,7 +259,7 @@ impl Store for MemoryStore {
     }
 
     async fn pause(&self, queue: &str, reason: &str, by: &str) -> Result<()> {
-        self.begin_call("pause").await;
+        self.begin_call("pause").await?;
         let (mut state, now) = (self.lock(), self.clock().now());
         let paused = &mut state.queues.entry(queue.to_owned()).or_default().paused;
         if paused.is_none() {
@@ -274,18 +274,18 @@ impl Store for MemoryStore {
     }
 
     async fn sweep(&self, retention: &Retention) -> Result<u64> {
-        self.begin_call("sweep").await;
+        self.begin_call("sweep").await?;
         Ok(self.lock().sweep(retention, self.clock().now()))
     }
 
     async fn announce(&self) -> Result<()> {
-        self.begin_call("announce").await;
+        self.begin_call("announce").await?;
         self.inner.committed.send_modify(|n| *n += 1);
         Ok(())
     }
 
     async fn listen(&self) -> Result<Option<Box<dyn Wake>>> {
-        self.begin_call("listen").await;
+        self.begin_call("listen").await?;
         Ok(Some(Box::new(Listener(self.inner.committed.subscribe()))))
     }
 }

@@ -149,6 +149,11 @@ impl State {
         self.next_seq - 1
     }
 
+    /// The next numbers are those from this one on.
+    pub(super) fn give_numbers_from(&mut self, seq: i64) {
+        self.next_seq = seq;
+    }
+
     /// The next transaction id. A transaction takes it before its first number.
     pub(super) fn take_tx(&mut self) -> u64 {
         self.next_tx += 1;

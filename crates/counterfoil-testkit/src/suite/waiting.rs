@@ -317,8 +317,8 @@ pub async fn what_no_route_wanted_can_be_made_due<H: Harness>(t: Fixture<H>) {
     let relay = t.relay(&["", QUEUE]).await;
     let rows = relay.read("").await;
     let settlement = Settlement {
-        defer: rows[..3].iter().map(|r| (r.seq, r.shard, LATER)).collect(),
-        schedule: vec![(rows[3].seq, rows[3].shard)],
+        defer: rows[..3].iter().map(|r| (r.key(), LATER)).collect(),
+        schedule: vec![rows[3].key()],
         ..Settlement::default()
     };
     relay.settle("", &settlement).await;
