@@ -7,6 +7,9 @@
 //! waits for the lock at its beginning, and is told [`StoreError::Busy`] when its patience (the
 //! pool's `busy_timeout`) is over. That says nothing about its key.
 //!
+//! A file that was deleted or replaced is not used any more, although it is still open: what is written
+//! there, nobody else would ever find.
+//!
 //! After some errors SQLite rolls a transaction back by itself. Then the claim is gone too, and
 //! that shows at the end.
 
@@ -25,6 +28,7 @@ use counterfoil_core::store::{Result, StoreError};
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqlitePool, SqliteRow};
 use sqlx::{AssertSqlSafe, Row, Transaction};
 
+use crate::identity::Identity;
 use crate::rows::{count, moment};
 use crate::{check_before_commit, classify, write};
 
@@ -33,6 +37,7 @@ use crate::{check_before_commit, classify, write};
 pub struct SqliteGuard {
     pub(crate) pool: SqlitePool,
     sql: Arc<Statements>,
+    file: Arc<Identity>,
 }
 
 struct Statements {
@@ -84,9 +89,11 @@ impl SqliteGuard {
             stats: of(include_str!("../sql/guard/stats.sql")),
             purge: of(include_str!("../sql/guard/purge.sql")),
         };
+        let file = Identity::of(pool.connect_options().get_filename());
         Self {
             pool,
             sql: Arc::new(sql),
+            file: Arc::new(file),
         }
     }
 
@@ -103,6 +110,7 @@ impl SqliteGuard {
         key: &Key,
         expect: Expect,
     ) -> Result<Option<Transaction<'static, Sqlite>>> {
+        self.file.check()?;
         let mut tx = write::begin(&self.pool).await?;
         if !self.claim(&mut tx, key, expect).await? {
             tx.rollback().await.map_err(classify)?;
@@ -203,6 +211,7 @@ impl SqliteGuard {
 #[async_trait]
 impl Records for SqliteGuard {
     async fn look(&self, digest: &Digest) -> Result<Option<Found>> {
+        self.file.check()?;
         statement(&self.sql.look)
             .bind(digest.as_bytes())
             .fetch_optional(&self.pool)
@@ -213,6 +222,7 @@ impl Records for SqliteGuard {
     }
 
     async fn put(&self, write: &Write) -> Result<Option<i64>> {
+        self.file.check()?;
         let digest = write.key.digest();
         let query = match write.expect {
             Expect::Absent => bind(statement(&self.sql.insert), &digest, write).bind(clock()),
@@ -227,6 +237,7 @@ impl Records for SqliteGuard {
     }
 
     async fn change_if(&self, mark: &Mark, change: &Change) -> Result<bool> {
+        self.file.check()?;
         let sql = match change {
             Change::Heartbeat { .. } => &self.sql.heartbeat,
             Change::End { .. } => &self.sql.end,

@@ -25,6 +25,7 @@ mod classify;
 mod desk;
 mod enqueue;
 mod guard;
+mod identity;
 pub mod inbox;
 mod locks;
 mod migrate;

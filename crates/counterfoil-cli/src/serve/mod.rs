@@ -141,9 +141,11 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         .iter()
         .map(|queue| Arc::clone(&queue.name))
         .collect();
+    let watching = tokio::spawn(ready::watch(Arc::clone(&records)));
     let app = http::App {
         ready: Arc::new(Ready::new(
             Arc::clone(&outbox),
+            Arc::clone(&records),
             served,
             &settings.engine.label,
             consumers.monitors(),
@@ -166,6 +168,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         consumers.stop().await;
         engine.stop().await;
         sampler.abort();
+        watching.abort();
         if let Some(warden) = warden {
             warden.abort();
         }
@@ -191,14 +194,16 @@ pub(crate) async fn beside(
 ) -> Result {
     let metrics = install_metrics()?;
     let sampler = tokio::spawn(gauges::sample(Arc::clone(&outbox), metrics.clone()));
+    let records = outbox.records(None)?;
     let app = http::App {
         ready: Arc::new(Ready::new(
             Arc::clone(&outbox),
+            Arc::clone(&records),
             Vec::new(),
             label,
             Vec::new(),
         )),
-        records: outbox.records(None)?,
+        records,
         outbox,
         nudge,
         registry,

@@ -1,23 +1,32 @@
-//! Whether this process can do its work: the database answers, and the relay's heart beats.
+//! Whether this process can do its work: the database answers, the guard's records are there, and the
+//! relay's heart beats.
 //!
 //! # Promise
-//! However often it is asked, the database is asked at most once a second.
+//! However often it is asked, the database is asked at most once a second. That the records of the
+//! guard are gone is told without being asked, once, and once more when they are back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use counterfoil::inbox::Monitor;
+use counterfoil_core::guard::{Digest, Records};
 use counterfoil_core::store::{Disposition, RelayId, StoreError};
+use counterfoil_engine::guard::in_time;
 use tokio::sync::Mutex;
 
 use crate::database::Outbox;
 
 const FRESH: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(6);
+/// How often the records are looked for.
+const OFTEN: Duration = Duration::from_secs(5);
+/// No key has this digest.
+const NOBODY: Digest = Digest([0; 32]);
 
 /// Answers `/readyz`.
 pub(super) struct Ready {
     outbox: Arc<dyn Outbox>,
+    records: Arc<dyn Records>,
     queues: Vec<Arc<str>>,
     /// The relay of this process bears a name that begins with this.
     label: String,
@@ -29,6 +38,7 @@ pub(super) struct Ready {
 impl Ready {
     pub(super) fn new(
         outbox: Arc<dyn Outbox>,
+        records: Arc<dyn Records>,
         queues: Vec<Arc<str>>,
         label: &str,
         consumers: Vec<Monitor>,
@@ -41,6 +51,7 @@ impl Ready {
             .map_or("", |(label, _)| label);
         Self {
             outbox,
+            records,
             queues,
             label: format!("{label}:"),
             consumers,
@@ -87,6 +98,8 @@ impl Ready {
     async fn ask(&self) -> Result<(), (&'static str, Option<StoreError>)> {
         let told = |error| (kind(&error), Some(error));
         self.outbox.check().await.map_err(told)?;
+        let gone = |error| ("the guard's records cannot be read", Some(error));
+        look(&*self.records).await.map_err(gone)?;
         if self.queues.is_empty() {
             return Ok(());
         }
@@ -116,5 +129,30 @@ fn kind(error: &StoreError) -> &'static str {
         StoreError::SchemaTooNew { .. } => "the tables are too new: upgrade the program",
         StoreError::Unsupported { .. } => "the database is not supported",
         _ => "the database answered with an error",
+    }
+}
+
+/// Whether the records of the guard can be read.
+async fn look(records: &dyn Records) -> Result<(), StoreError> {
+    in_time(records.look(&NOBODY)).await.map(drop)
+}
+
+/// Looks for the records of the guard until it is aborted, and tells when they go and come.
+pub(super) async fn watch(records: Arc<dyn Records>) {
+    let gauge = metrics::gauge!("counterfoil_guard_unreadable");
+    let mut gone = false;
+    loop {
+        let found = look(&*records).await;
+        let before = std::mem::replace(&mut gone, found.is_err());
+        match (found, before) {
+            (Err(error), false) => tracing::error!(
+                error = error.one_line(),
+                "the guard's records cannot be read: no guarded request runs"
+            ),
+            (Ok(()), true) => tracing::info!("the guard's records can be read again"),
+            (Err(_), true) | (Ok(()), false) => {}
+        }
+        gauge.set(f64::from(u8::from(gone)));
+        tokio::time::sleep(OFTEN).await;
     }
 }

@@ -39,6 +39,7 @@ mod policies;
 mod receiver;
 mod standstill;
 mod stopping;
+mod store_loss;
 #[cfg(feature = "redis")]
 mod streams;
 mod upstream;
