@@ -245,6 +245,17 @@ impl Problem {
     }
 
     #[cfg(feature = "gateway")]
+    pub(crate) fn too_many_requests() -> Self {
+        Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too-many-requests",
+            "Too many requests of this peer are in progress",
+            "Nothing has happened. Send the same request again later.",
+        )
+        .retry_after(Duration::from_secs(1))
+    }
+
+    #[cfg(feature = "gateway")]
     pub(crate) fn upload_too_slow(limit: Duration) -> Self {
         Self::new(
             StatusCode::REQUEST_TIMEOUT,

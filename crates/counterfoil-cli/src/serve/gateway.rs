@@ -157,6 +157,7 @@ fn apply(gateway: &Gateway, settings: config::Gateway, wrap: &Wrap) -> JoinHandl
     let options = Options {
         trust: settings.trust,
         wrap: Some(Arc::clone(wrap)),
+        peers: settings.peers,
     };
     gateway.set_routes(settings.routes, &options);
     let often = often.map_or(TEND, |age| age.clamp(Duration::from_secs(1), TEND));

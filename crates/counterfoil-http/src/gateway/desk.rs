@@ -1,6 +1,7 @@
 //! Every request on its way: from its head to the route's services, and back.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
@@ -20,6 +21,7 @@ use tower::{Layer as _, ServiceExt as _};
 use super::forward::{Answered, Space, Step, Wrap};
 use super::headers::{self, Origin, Peer, Trust};
 use super::memory::{self, Lot, Pot, Refused, Share};
+use super::peers::PeerLimits;
 use super::probe::Prober;
 use super::route::{Guarded, Route};
 use super::stale::{self, Stale};
@@ -45,6 +47,8 @@ pub struct Options {
     pub trust: Trust,
     /// What is wrapped around the calls to services.
     pub wrap: Option<Wrap>,
+    /// What one peer may have at one time, unless it is trusted.
+    pub peers: PeerLimits,
 }
 
 /// Routes at work. A clone is the same gateway.
@@ -79,6 +83,7 @@ impl Memory {
 
 struct Table {
     trust: Trust,
+    peers: PeerLimits,
     /// The most specific first.
     entries: Vec<Entry>,
 }
@@ -237,6 +242,7 @@ impl Gateway {
     fn over(warden: Warden) -> Self {
         let table = Table {
             trust: Trust::default(),
+            peers: PeerLimits::default(),
             entries: Vec::new(),
         };
         Self {
@@ -263,6 +269,7 @@ impl Gateway {
             .collect();
         let table = Table {
             trust: options.trust.clone(),
+            peers: options.peers,
             entries,
         };
         let mut place = self
@@ -280,6 +287,12 @@ impl Gateway {
             .read()
             .unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&table)
+    }
+
+    /// What this peer may have at one time; none: it is trusted.
+    pub(super) fn peer_limits(&self, peer: IpAddr) -> Option<PeerLimits> {
+        let table = self.table();
+        (!table.trust.holds(peer)).then_some(table.peers)
     }
 
     /// The records.

@@ -2,7 +2,8 @@
 //!
 //! # Promise
 //! Connections, the heads of requests, and the silence in the middle of a request or an answer are
-//! bounded. HTTP/1.1 and HTTP/2 with prior knowledge come to the same port. A request that is under
+//! bounded; who sends or reads too slowly is cut off ([`super::pace`]), and one peer does not have more
+//! than its share ([`super::peers`]). HTTP/1.1 and HTTP/2 with prior knowledge come to the same port. A request that is under
 //! way when the gateway stops is answered, within the time that it is given for that.
 
 use std::convert::Infallible;
@@ -15,6 +16,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::extract::Request;
+use axum::response::IntoResponse as _;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -31,7 +33,9 @@ use super::desk::Gateway;
 use super::framing::{Framing, Verdict, Verdicts};
 use super::hands::Place;
 use super::headers::Peer;
+use super::pace::{GRACE, Pace, RATE};
 use super::patient::{PATIENCE, Patient};
+use super::peers::{Peers, until_read};
 use super::reader::watched;
 use super::silence::Silence;
 
@@ -46,6 +50,11 @@ const PREFACE: usize = 24;
 /// HTTP/2: requests at one time on a connection, and what each may send before it is read.
 const STREAMS: u32 = 128;
 const WINDOW: u32 = 128 * 1024;
+/// What all of them on one connection may: much on the first so many connections, which is for proxies,
+/// and as little as HTTP/2 allows on others. So unread uploads take less than 400 MiB together.
+const WIDE: u32 = 8 * WINDOW;
+const WIDE_CONNECTIONS: usize = 128;
+const NARROW: u32 = 65_535;
 
 /// Answers requests until `stop`, then finishes those under way, within `goodbye`.
 pub async fn serve(
@@ -54,7 +63,8 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
     goodbye: Duration,
 ) {
-    let http = builder();
+    let (wide, narrow) = (builder(WIDE), builder(NARROW));
+    let peers = Peers::default();
     let (graceful, room) = (
         GracefulShutdown::new(),
         Arc::new(Semaphore::new(CONNECTIONS)),
@@ -67,6 +77,18 @@ pub async fn serve(
         };
         let Some((stream, peer, permit)) = accepted else {
             continue;
+        };
+        let ticket = match gateway.peer_limits(peer.ip()) {
+            None => None,
+            Some(limits) => match peers.connect(peer.ip(), limits) {
+                Some(ticket) => Some(Arc::new(ticket)),
+                // Closed without a word: a word would cost more.
+                None => continue,
+            },
+        };
+        let http = match CONNECTIONS - room.available_permits() <= WIDE_CONNECTIONS {
+            true => &wide,
+            false => &narrow,
         };
         let place = Place::next();
         // Sockets and timers belong to the thread that serves the caller.
@@ -84,13 +106,17 @@ pub async fn serve(
         let service = service_fn(move |request: http::Request<Incoming>| {
             let many = request.version() >= http::Version::HTTP_2;
             let verdict = (!many).then(|| verdicts.next());
-            let (gateway, peer) = (gateway.clone(), peer.clone());
+            let (gateway, peer, ticket) = (gateway.clone(), peer.clone(), ticket.clone());
             async move {
                 let clear = || verdict.as_ref().is_none_or(Verdict::is_clear);
                 let request: Request = request.map(|body| upload(body, verdict.as_ref()));
-                let answer = match clear() {
-                    true => gateway.answer(request, peer).await,
-                    false => Gateway::doubtful(),
+                let answer = match (clear(), ticket) {
+                    (false, _) => Gateway::doubtful(),
+                    (true, None) => gateway.answer(request, peer).await,
+                    (true, Some(ticket)) => match ticket.request().await {
+                        Ok(permit) => until_read(gateway.answer(request, peer).await, permit),
+                        Err(problem) => problem.into_response(),
+                    },
                 };
                 Ok::<_, Infallible>(match many {
                     true => answer.map(watched),
@@ -117,7 +143,7 @@ pub async fn serve(
     }
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
+fn builder(window: u32) -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
@@ -127,7 +153,7 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(8 * WINDOW)
+        .initial_connection_window_size(window)
         .max_send_buf_size(64 * 1024)
         .max_header_list_size(64 * 1024)
         .keep_alive_interval(PATIENCE)
@@ -238,6 +264,11 @@ fn upload(incoming: Incoming, verdict: Option<&Verdict>) -> axum::body::Body {
 #[error("the caller was silent for {PATIENCE:?} in the middle of its request")]
 struct Silent;
 
+/// The caller sends too little.
+#[derive(Debug, thiserror::Error)]
+#[error("the caller sent less than {RATE} bytes a second for {GRACE:?}")]
+struct Slow;
+
 /// The caller has sent a chunk of which nobody can say where it ends.
 #[derive(Debug, thiserror::Error)]
 #[error("where the caller's request ends can be read in two ways")]
@@ -247,6 +278,7 @@ struct Doubtful;
 struct Upload {
     body: Incoming,
     silence: Silence,
+    pace: Pace,
     /// Of a body in chunks: the others end where their head says.
     verdict: Option<Verdict>,
 }
@@ -257,6 +289,7 @@ impl Upload {
         Self {
             body,
             silence: Silence::new(PATIENCE),
+            pace: Pace::default(),
             verdict: verdict.filter(|_| chunked).cloned(),
         }
     }
@@ -275,7 +308,15 @@ impl Body for Upload {
             if self.verdict.as_ref().is_some_and(|v| !v.is_clear()) {
                 return Poll::Ready(Some(Err(Doubtful.into())));
             }
+            if let Some(Ok(frame)) = &frame
+                && let Some(data) = frame.data_ref()
+            {
+                self.pace.moved(data.len());
+            }
             return Poll::Ready(frame.map(|f| f.map_err(Into::into)));
+        }
+        if self.pace.poll_slow(cx).is_ready() {
+            return Poll::Ready(Some(Err(Slow.into())));
         }
         ready!(self.silence.poll(cx));
         Poll::Ready(Some(Err(Silent.into())))

@@ -15,7 +15,7 @@
 //! # The way of a request
 //! | step | module | what may end it |
 //! |---|---|---|
-//! | connection: bounds of size, time and number; framing that two readers could read differently | `inbound`, `framing` | 400, 408, 431 |
+//! | connection: bounds of size, time and number; framing that two readers could read differently | `inbound`, `framing`, `peers` | 400, 408, 429, 431 |
 //! | host, path | `target` | 400 |
 //! | route, the most specific | [`route`] | 404, 405 |
 //! | guard, where there is one: key, caller, body, claim | [`crate::guard`] | replay; 4xx; 503 |
@@ -39,7 +39,9 @@ mod headers;
 mod inbound;
 mod lent;
 mod memory;
+mod pace;
 mod patient;
+mod peers;
 mod probe;
 mod reader;
 mod resilience;
@@ -58,6 +60,7 @@ pub use forward::{ForwardError, Step, Wrap};
 pub use headers::{Trust, TrustError};
 pub use inbound::serve;
 pub use patient::Patient;
+pub use peers::PeerLimits;
 pub use probe::{Probe, ProbeError};
 pub use resilience::{register, resilient};
 pub use route::{CallerRule, Guarded, Pattern, PatternError, Route};

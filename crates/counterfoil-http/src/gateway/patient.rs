@@ -1,8 +1,8 @@
 //! A connection that gives up on a reader who does not read.
 //!
 //! # Promise
-//! A write that makes no progress for [`PATIENCE`] ends the connection. Reading is not bounded here:
-//! the server bounds how long a request's head and its body may take.
+//! A write that makes no progress for [`PATIENCE`], or too little ([`super::pace`]), ends the connection.
+//! Reading is not bounded here: the server bounds how long a request's head and its body may take.
 
 use std::io;
 use std::pin::Pin;
@@ -13,14 +13,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use super::pace::Pace;
+
 /// How long a reader may not read.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A TCP connection whose writes make progress within 30 s or fail.
+/// A TCP connection whose writes make progress or fail: something within 30 s, and 240 bytes a second over
+/// 10 s in which the reader is waited for.
 #[derive(Debug)]
 pub struct Patient {
     stream: TcpStream,
     stuck: Option<Pin<Box<Sleep>>>,
+    pace: Pace,
 }
 
 impl Patient {
@@ -29,6 +33,7 @@ impl Patient {
         Self {
             stream,
             stuck: None,
+            pace: Pace::default(),
         }
     }
 
@@ -42,8 +47,16 @@ impl Patient {
             return progress;
         }
         let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
-        ready!(stuck.as_mut().poll(cx));
+        if stuck.as_mut().poll(cx).is_pending() {
+            ready!(self.pace.poll_slow(cx));
+        }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn wrote(&mut self, progress: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = progress {
+            self.pace.moved(*bytes);
+        }
     }
 }
 
@@ -64,6 +77,7 @@ impl AsyncWrite for Patient {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wrote(&progress);
         self.bounded(cx, progress)
     }
 
@@ -73,6 +87,7 @@ impl AsyncWrite for Patient {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        self.wrote(&progress);
         self.bounded(cx, progress)
     }
 

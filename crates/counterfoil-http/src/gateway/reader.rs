@@ -11,6 +11,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -18,11 +19,12 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
+use super::pace::{GRACE, RATE};
 use super::patient::PATIENCE;
 
 /// The reader was away for too long.
 #[derive(Debug, thiserror::Error)]
-#[error("the caller did not read its answer for {PATIENCE:?}")]
+#[error("the caller did not read its answer for {PATIENCE:?}, or too slowly")]
 struct Unread;
 
 /// A body whose reader is watched.
@@ -38,6 +40,24 @@ struct State {
     body: Option<Body>,
     /// Since when the reader has not come for more.
     away: Option<Instant>,
+    /// How long it was away, and how many bytes it took, since they were last looked at together.
+    waited: Duration,
+    taken: u64,
+}
+
+impl State {
+    /// The reader is there. Answers whether it is too slow.
+    fn back(&mut self) -> bool {
+        if let Some(away) = self.away.take() {
+            self.waited += away.elapsed();
+        }
+        if self.waited < GRACE {
+            return false;
+        }
+        let slow = self.taken < RATE * self.waited.as_secs();
+        (self.waited, self.taken) = (Duration::ZERO, 0);
+        slow
+    }
 }
 
 impl Shared {
@@ -54,6 +74,8 @@ pub(super) fn watched(body: Body) -> Body {
     let shared = Arc::new(Shared(Mutex::new(State {
         body: Some(body),
         away: Some(Instant::now()),
+        waited: Duration::ZERO,
+        taken: 0,
     })));
     let watch = tokio::spawn(watch(Arc::downgrade(&shared))).abort_handle();
     Body::new(Watched { shared, watch })
@@ -89,12 +111,22 @@ impl http_body::Body for Watched {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let mut state = self.shared.state();
-        state.away = None;
+        if state.back() {
+            let body = state.body.take();
+            drop(state);
+            drop(body);
+            return Poll::Ready(Some(Err(Unread.into())));
+        }
         let Some(body) = &mut state.body else {
             return Poll::Ready(Some(Err(Unread.into())));
         };
         let frame = ready!(Pin::new(body).poll_frame(cx));
         state.away = Some(Instant::now());
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            state.taken += data.len() as u64;
+        }
         Poll::Ready(frame.map(|f| f.map_err(Into::into)))
     }
 
@@ -117,8 +149,6 @@ impl Drop for Watched {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures_util::stream;
     use http_body_util::BodyExt as _;
     use tokio::sync::oneshot;
@@ -157,6 +187,21 @@ mod tests {
         assert!(dropped.await.is_err());
 
         assert!(body.collect().await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_takes_too_little_loses_the_answer() {
+        let pieces = stream::repeat_with(|| Ok::<_, axum::BoxError>(Bytes::from_static(b"piece")));
+        let mut body = watched(Body::from_stream(pieces));
+
+        let mut read = 0;
+        while let Some(Ok(_)) = body.frame().await {
+            read += 1;
+            assert!(read < 100, "it is still given");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+
+        assert!(read >= 10, "{read}");
     }
 
     #[tokio::test(start_paused = true)]

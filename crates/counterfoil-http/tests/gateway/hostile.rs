@@ -1,7 +1,13 @@
 //! Bytes that nobody polite would send: none of them reaches the service.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
 use crate::client;
-use crate::house::House;
+use crate::house::{House, quick};
 
 /// A request line and a host, and then what the test adds.
 fn post(rest: &str) -> String {
@@ -259,4 +265,61 @@ async fn callers_never_see_each_others_answers_whoever_misbehaves_between_them()
     // Connections to the service are used again, except those that somebody has left half-way.
     let connections = state["connections"].as_u64().unwrap();
     assert!(connections < 10 * 20 * 2, "{connections} for 600 requests");
+}
+
+/// A connection from another address of this machine.
+async fn connect_from(ip: &str, to: SocketAddr) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{ip}:0").parse().unwrap()).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+/// As many as the service has places, and as many that would wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_sends_and_reads_slowly_does_not_shut_out_others() {
+    let house = House::on_sqlite().await;
+    let route = house.route(quick(), None);
+    let (door, _) = house.resilient_door(vec![route]).await;
+    let upload = "POST /sink HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\nslow";
+    let download = "GET /source?bytes=1000000000 HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    let mut slow = Vec::new();
+    for head in [upload, download] {
+        for _ in 0..512 {
+            let mut stream = connect_from("127.0.0.2", door.address).await;
+            stream.write_all(head.as_bytes()).await.unwrap();
+            slow.push(stream);
+        }
+    }
+    // The slow ones have what they can get.
+    let many = house
+        .upstream
+        .until(|state| state["connections"].as_u64() >= Some(200));
+    many.await;
+
+    for _ in 0..20 {
+        let answer = client::get(door.address, "/status?is=204").await;
+        assert_eq!(answer.status, 204);
+    }
+    drop(slow);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_trickles_is_cut_off() {
+    let house = House::on_sqlite().await;
+    let door = house.door_with(house.route(quick(), None)).await;
+    let mut stream = TcpStream::connect(door.address).await.unwrap();
+    let head = "POST /sink HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+
+    // Never silent, and never done.
+    let trickle = async {
+        while stream.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let cut = tokio::time::timeout(Duration::from_secs(120), trickle).await;
+
+    assert!(cut.is_ok(), "it is still read");
+    house.upstream.until(|state| state["aborted"] == 1).await;
 }

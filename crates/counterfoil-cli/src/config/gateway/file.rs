@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use counterfoil_core::guard::Rules;
-use counterfoil_http::gateway::UpstreamSettings;
+use counterfoil_http::gateway::{PeerLimits, UpstreamSettings};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
@@ -19,6 +19,10 @@ pub(crate) struct Gateway {
     pub(crate) listen: String,
     /// Proxies whose `X-Forwarded-*` is believed.
     pub(crate) trusted_proxies: Vec<String>,
+    /// Connections of one peer at one time.
+    pub(crate) peer_connections: usize,
+    /// Requests of one peer in progress.
+    pub(crate) peer_requests: usize,
     /// Memory for copies of answers; absent: none.
     pub(crate) replay_cache: Option<Size>,
     /// How long a copy is believed.
@@ -37,9 +41,12 @@ pub(crate) struct Gateway {
 
 impl Default for Gateway {
     fn default() -> Self {
+        let peers = PeerLimits::default();
         Self {
             listen: "127.0.0.1:7080".into(),
             trusted_proxies: Vec::new(),
+            peer_connections: peers.connections,
+            peer_requests: peers.requests,
             replay_cache: None,
             replay_cache_age: Span(Duration::from_secs(60)),
             gate: None,

@@ -15,8 +15,8 @@ use counterfoil_core::guard::{Gate, Mode, Rules, RulesError};
 use counterfoil_core::message::check_name;
 use counterfoil_engine::pipeline::UPSTREAM;
 use counterfoil_http::gateway::{
-    CallerRule, Guarded, Pattern, Probe, ProbeError, Route, Trust, Upstream, UpstreamError,
-    UpstreamSettings,
+    CallerRule, Guarded, Pattern, PeerLimits, Probe, ProbeError, Route, Trust, Upstream,
+    UpstreamError, UpstreamSettings,
 };
 use counterfoil_http::{Policy, PolicyError};
 
@@ -39,6 +39,8 @@ pub(crate) struct Gateway {
     pub(crate) routes: Vec<Route>,
     /// Proxies whose word is believed.
     pub(crate) trust: Trust,
+    /// What one peer may have at one time.
+    pub(crate) peers: PeerLimits,
     /// Memory for copies of answers, and how long they are believed.
     pub(crate) cache: Option<(usize, Duration)>,
     /// In front of the database, where there is one.
@@ -65,6 +67,15 @@ pub(super) fn gateway(file: &File, judge: &mut Judge<'_>) -> Option<Gateway> {
         let text = "`replay-cache-age` in [gateway] must not be zero";
         judge.refuse("gateway.replay-cache-age", text);
     }
+    for (key, most, value) in [
+        ("peer-connections", 4_096, section.peer_connections),
+        ("peer-requests", 100_000, section.peer_requests),
+    ] {
+        if value == 0 || value > most {
+            let text = format!("`{key}` in [gateway] must be between 1 and {most}");
+            judge.refuse(&format!("gateway.{key}"), text);
+        }
+    }
     if file.gateway_routes.is_empty() {
         judge.refuse("gateway", "[gateway] needs at least one [[gateway.route]]");
     }
@@ -76,6 +87,10 @@ pub(super) fn gateway(file: &File, judge: &mut Judge<'_>) -> Option<Gateway> {
         listen: listen?,
         routes,
         trust: trust.ok()?,
+        peers: PeerLimits {
+            connections: section.peer_connections,
+            requests: section.peer_requests,
+        },
         cache: section.replay_cache.map(|size| (size.0, age)),
         gate,
     };
