@@ -519,3 +519,84 @@ pub(crate) async fn gateway_case_29_after_a_failure_exactly_one_successor_runs(h
     let free = client::request("POST", "/orders").body(Body::from("{}"));
     assert!(!client::send(door.address, free.unwrap()).await.replayed());
 }
+
+/// A request to a service that tells what it got, under the key `k` unless it has another.
+async fn echo(door: &crate::house::Door, kind: &str, key: &str, body: &str) -> client::Answer {
+    let request = client::request("POST", "/echo")
+        .header("content-type", kind)
+        .header("idempotency-key", key)
+        .body(Body::from(body.to_owned()));
+    client::send(door.address, request.unwrap()).await
+}
+
+pub(crate) async fn gateway_case_33_json_in_another_spelling_is_the_same_payload(house: House) {
+    let json = "application/json";
+    let (first, second) = (
+        r#"{"amount":7,"to":"bob","sent_at":1}"#,
+        "{ \"to\" : \"bob\",\n\"sent_at\": 1, \"amount\":7 }",
+    );
+    let later = r#"{"amount":7,"to":"bob","sent_at":2}"#;
+    let kinds = [
+        ("bytes", policy()),
+        ("canonical", policy().canonical_json()),
+        ("ignored", policy().ignored_fields(["sent_at"])),
+    ];
+    for (n, (kind, policy)) in kinds.into_iter().enumerate() {
+        let guard = Guarded {
+            policy: policy.business_type(kind).unwrap(),
+            ..guarded()
+        };
+        let door = house.door_with(house.route(quick(), Some(guard))).await;
+
+        let one = echo(&door, json, "k", first).await;
+        let spelled = echo(&door, json, "k", second).await;
+        let sent_later = echo(&door, json, "k", later).await;
+
+        assert_eq!((one.status, one.replayed()), (200, false), "{kind}");
+        assert_eq!(spelled.replayed(), n >= 1, "{kind}");
+        assert_eq!(sent_later.replayed(), n >= 2, "{kind}");
+        let other = echo(&door, json, "k", r#"{"amount":8,"to":"bob","sent_at":1}"#).await;
+        assert_eq!(other.problem(), "key-reused", "{kind}");
+    }
+    assert_eq!(house.upstream.calls().await, 3);
+}
+
+pub(crate) async fn gateway_case_02_where_keys_are_strict_a_bare_one_is_refused(house: House) {
+    let guard = Guarded {
+        policy: policy().strict_syntax(),
+        ..guarded()
+    };
+    let door = house.door_with(house.route(quick(), Some(guard))).await;
+
+    let bare = door.order("k", "").await;
+    assert_eq!(
+        (bare.status, bare.problem().as_str()),
+        (400, "key-malformed")
+    );
+    assert_eq!(house.state_of("k").await, None);
+    assert_eq!(door.order("\"k\"", "").await.status, 201);
+    assert_eq!(house.upstream.calls().await, 1);
+}
+
+pub(crate) async fn gateway_case_40_a_form_with_another_boundary_is_the_same_payload(house: House) {
+    let door = house.door().await;
+    let form = async |boundary: &str, amount: u32| {
+        let body = format!(
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"amount\"\r\n\r\n\
+             {amount}\r\n--{boundary}--\r\n"
+        );
+        let kind = format!("multipart/form-data; boundary={boundary}");
+        echo(&door, &kind, "k", &body).await
+    };
+
+    let (one, two, other) = (
+        form("aaa", 7).await,
+        form("bbb", 7).await,
+        form("aaa", 8).await,
+    );
+
+    assert_eq!((one.status, one.replayed()), (200, false));
+    assert_eq!((two.replayed(), two.body), (true, one.body));
+    assert_eq!(other.problem(), "key-reused");
+    assert_eq!(house.upstream.calls().await, 1);
+}
