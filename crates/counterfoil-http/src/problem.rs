@@ -164,6 +164,16 @@ impl Problem {
         problem
     }
 
+    pub(crate) fn failure_not_kept(original_status: u16) -> Self {
+        let mut problem = Self::not_kept(original_status);
+        problem.title = "The request failed, and its answer was not kept";
+        problem.detail =
+            "It failed with the original status. Its answer was too large, or one of too \
+                          many, and cannot be given again."
+                .into();
+        problem
+    }
+
     pub(crate) fn unavailable() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -43,7 +43,7 @@ impl Identity {
         };
         let path = self.path.display();
         let why = format!("the database file {path} was {became} while it was in use");
-        Err(StoreError::Unreachable(why.into()))
+        Err(StoreError::Database(why.into()))
     }
 }
 

@@ -141,7 +141,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         .iter()
         .map(|queue| Arc::clone(&queue.name))
         .collect();
-    let watching = tokio::spawn(ready::watch(Arc::clone(&records)));
+    let records_watch = tokio::spawn(ready::watch(Arc::clone(&records)));
     let app = http::App {
         ready: Arc::new(Ready::new(
             Arc::clone(&outbox),
@@ -168,7 +168,7 @@ pub(crate) async fn run(global: &Global, args: Serve) -> Result {
         consumers.stop().await;
         engine.stop().await;
         sampler.abort();
-        watching.abort();
+        records_watch.abort();
         if let Some(warden) = warden {
             warden.abort();
         }

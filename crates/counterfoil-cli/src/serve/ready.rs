@@ -145,14 +145,30 @@ pub(super) async fn watch(records: Arc<dyn Records>) {
         let found = look(&*records).await;
         let before = std::mem::replace(&mut gone, found.is_err());
         match (found, before) {
-            (Err(error), false) => tracing::error!(
-                error = error.one_line(),
-                "the guard's records cannot be read: no guarded request runs"
-            ),
+            (Err(error), false) => tell(&error),
             (Ok(()), true) => tracing::info!("the guard's records can be read again"),
             (Err(_), true) | (Ok(()), false) => {}
         }
         gauge.set(f64::from(u8::from(gone)));
         tokio::time::sleep(OFTEN).await;
+    }
+}
+
+/// A database that is away is told elsewhere, and comes back by itself.
+fn tell(error: &StoreError) {
+    let why = error.one_line();
+    match error.disposition() {
+        Disposition::Retry => {
+            tracing::info!(
+                why,
+                "the guard's records cannot be read: no guarded request runs"
+            );
+        }
+        Disposition::Fail => {
+            tracing::error!(
+                why,
+                "the guard's records cannot be read: no guarded request runs"
+            );
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! | `mode` | strict | what another payload under a known key does |
 //! | `lease` | 30 s | leased mode: an owner that is silent for so long is believed dead |
 //! | `keep` | 7 days | how long the answer can be replayed |
+//! | `keep_failures` | 1 day | how long a business error can be replayed, if that is shorter |
 //! | `wait` | 5 s | how long a duplicate waits for the first one's answer |
 //! | `record_within` | 5 min | leased mode: how long an answer that cannot be recorded is tried again |
 //! | `attempts` | 5 | how often an error that may pass later is tried |
@@ -14,6 +15,8 @@
 //! | `reconcile_age` | 10 min | a record that is stuck for so long is reconciled |
 
 use std::time::Duration;
+
+use super::record::State;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -36,6 +39,8 @@ pub struct Rules {
     pub lease: Duration,
     /// How long the answer can be replayed.
     pub keep: Duration,
+    /// How long a business error can be replayed, if that is shorter: they cost nothing to make.
+    pub keep_failures: Duration,
     /// How long a duplicate waits for the first one's answer.
     pub wait: Duration,
     /// Leased mode: how long it is tried again to record how a request came out, while the database
@@ -59,6 +64,7 @@ impl Default for Rules {
             mode: Mode::Strict,
             lease: Duration::from_secs(30),
             keep: 7 * DAY,
+            keep_failures: DAY,
             wait: Duration::from_secs(5),
             record_within: Duration::from_secs(300),
             attempts: 5,
@@ -102,11 +108,20 @@ impl Rules {
         self
     }
 
+    /// How long a record in this state can be replayed.
+    pub fn keep_of(&self, state: State) -> Duration {
+        match state {
+            State::Failed | State::Retryable => self.keep.min(self.keep_failures),
+            State::Processing | State::Succeeded | State::Uncertain => self.keep,
+        }
+    }
+
     /// Refuses rules that cannot work.
     pub fn check(&self) -> Result<(), RulesError> {
         for (name, value) in [
             ("lease", self.lease),
             ("keep", self.keep),
+            ("keep_failures", self.keep_failures),
             ("alert_age", self.alert_age),
             ("reconcile_age", self.reconcile_age),
         ] {
@@ -125,9 +140,10 @@ impl Rules {
                 timeout,
             });
         }
-        if self.keep < self.lease {
+        let keep = self.keep.min(self.keep_failures);
+        if keep < self.lease {
             return Err(RulesError::KeptTooShort {
-                keep: self.keep,
+                keep,
                 lease: self.lease,
             });
         }
@@ -160,7 +176,7 @@ pub enum RulesError {
     },
     /// An answer would be forgotten while a duplicate may still be under way.
     #[error(
-        "results are kept for {keep:?}, which is shorter than the lease ({lease:?}): raise `keep`"
+        "results are kept for {keep:?}, which is shorter than the lease ({lease:?}): raise `keep` or `keep_failures`"
     )]
     KeptTooShort {
         /// How long results are kept.
@@ -202,6 +218,10 @@ mod tests {
             keep: second,
             ..Rules::default()
         };
+        let careless = Rules {
+            keep_failures: second,
+            ..Rules::default()
+        };
         let hasty = Rules {
             reconcile_age: second,
             ..Rules::default()
@@ -217,6 +237,10 @@ mod tests {
         ));
         assert!(matches!(
             forgetful.check(),
+            Err(RulesError::KeptTooShort { .. })
+        ));
+        assert!(matches!(
+            careless.check(),
             Err(RulesError::KeptTooShort { .. })
         ));
         assert!(matches!(

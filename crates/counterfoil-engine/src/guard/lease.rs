@@ -451,7 +451,7 @@ impl Held {
         let change = Change::End {
             state,
             snapshot: Some(snapshot.clone()),
-            keep: self.rules.keep,
+            keep: self.rules.keep_of(state),
             retry_in,
         };
         if !self.persist(&change).await? {
@@ -547,7 +547,7 @@ pub fn recorded(
             attempts,
             lease_until: None,
             retry_at: retry_in.map(after),
-            expires_at: after(rules.keep),
+            expires_at: after(rules.keep_of(state)),
             created_at: now,
             updated_at: now,
             snapshot: Some(snapshot),

@@ -15,6 +15,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
 use super::policy::Policy;
+use super::quota::Quota;
 use crate::Problem;
 
 /// Says that an answer is a repetition.
@@ -88,6 +89,30 @@ pub(super) fn end(recording: Recording, snapshot: Snapshot) -> Option<End> {
         Recording::NeedsPerson => Some(End::NeedsPerson(snapshot)),
         Recording::Later(after) => Some(End::Later(snapshot, after)),
         Recording::Released | Recording::Uncertain => None,
+    }
+}
+
+/// What is kept of an answer: of a failure that is too large, or one too many of this caller, nothing but
+/// its status.
+pub(super) fn kept(
+    recording: Recording,
+    snapshot: Snapshot,
+    (policy, quota): (&Policy, &Quota),
+    caller: &str,
+) -> Snapshot {
+    if recording == Recording::Succeeded || snapshot.body.is_none() {
+        return snapshot;
+    }
+    let headers = snapshot.headers.iter();
+    let headers: usize = headers.map(|(name, value)| name.len() + value.len()).sum();
+    let size = headers + snapshot.body.as_ref().map_or(0, Bytes::len);
+    if size <= policy.max_failure && quota.take(caller, size, policy.failure_quota) {
+        return snapshot;
+    }
+    Snapshot {
+        status: snapshot.status,
+        headers: Vec::new(),
+        body: None,
     }
 }
 
@@ -235,7 +260,11 @@ pub(super) fn replay(found: &Found) -> Response {
         return marked(Problem::not_kept(0).into_response());
     };
     let Some(body) = snapshot.body.clone() else {
-        return marked(Problem::not_kept(snapshot.status).into_response());
+        let problem = match found.state() {
+            State::Succeeded => Problem::not_kept(snapshot.status),
+            _ => Problem::failure_not_kept(snapshot.status),
+        };
+        return marked(problem.into_response());
     };
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = match (snapshot.status, found.state()) {

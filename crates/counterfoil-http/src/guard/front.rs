@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use counterfoil::guard::{Entered, Found, State};
+use counterfoil::guard::{End, Entered, Found, State};
 use counterfoil_core::StoreError;
-use counterfoil_core::guard::{Fingerprint, Key};
+use counterfoil_core::guard::{Fingerprint, Key, Snapshot};
 use http::request::Parts;
 
 use super::answer::{self, Recording};
 use super::body;
 use super::header_key::{self, HeaderKey};
 use super::policy::Policy;
+use super::quota::Quota;
 use crate::Problem;
 
 /// Tells whose request it is: a stable name, never a credential.
@@ -27,6 +28,7 @@ const FIND_OUT: Duration = Duration::from_secs(10);
 pub(super) struct Front {
     pub(super) policy: Policy,
     pub(super) caller: Arc<CallerFn>,
+    pub(super) quota: Arc<Quota>,
 }
 
 /// A request that may go on to its record.
@@ -89,6 +91,17 @@ impl Front {
             fingerprint,
             request,
         })
+    }
+
+    /// How an answer of this caller is recorded; nothing when it is not.
+    pub(super) fn end(
+        &self,
+        recording: Recording,
+        snapshot: Snapshot,
+        caller: &str,
+    ) -> Option<End> {
+        let snapshot = answer::kept(recording, snapshot, (&self.policy, &self.quota), caller);
+        answer::end(recording, snapshot)
     }
 
     pub(super) fn refuse(&self, problem: Problem) -> Response {

@@ -48,6 +48,7 @@ impl<D: Database> NeedsCaller<D> {
                 front: Front {
                     policy: Policy::default(),
                     caller: Arc::new(whose),
+                    quota: Arc::default(),
                 },
             }),
         }
@@ -112,6 +113,7 @@ impl<D: Database> GuardLayer<D> {
                 front: Front {
                     policy,
                     caller: Arc::clone(&self.inner.front.caller),
+                    quota: Arc::clone(&self.inner.front.quota),
                 },
             }),
         }
@@ -206,7 +208,8 @@ impl<D: Database> GuardLayer<D> {
             let broken = Problem::internal("The answer could not be read: nothing was committed.");
             return self.rolled_back(open, broken.into_response()).await;
         };
-        let Some(end) = answer::end(recording, snapshot) else {
+        let caller = open.key().scope();
+        let Some(end) = self.inner.front.end(recording, snapshot, caller) else {
             return self.rolled_back(open, response).await;
         };
         match open.end(end).await {

@@ -35,6 +35,7 @@ impl LeasedLayer {
         let front = Front {
             policy,
             caller: Arc::new(caller),
+            quota: Arc::default(),
         };
         Self {
             inner: Arc::new((warden, front)),
@@ -93,6 +94,7 @@ where
     S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
     S::Future: Send,
 {
+    let key = asked.key.clone();
     let context = Context::new(asked.key, lease.fence(), lease.attempt());
     let work = context.scope(call(inner, asked.request));
     let response = match warden.the_rules().timeout {
@@ -107,7 +109,7 @@ where
         return doubt(lease, Problem::internal("The answer could not be read.")).await;
     };
     response.extensions_mut().insert(recording);
-    let Some(end) = answer::end(recording, snapshot) else {
+    let Some(end) = front.end(recording, snapshot, key.scope()) else {
         let settled = match recording {
             Recording::Uncertain => lease.doubt().await,
             _ => lease.release().await,

@@ -19,6 +19,7 @@ mod header_key;
 mod layer;
 mod leased;
 mod policy;
+mod quota;
 mod tx;
 
 use std::future::Future;

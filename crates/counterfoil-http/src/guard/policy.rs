@@ -9,6 +9,8 @@
 //! | `strict_syntax` | no | whether the key must be a quoted string |
 //! | `max_body` | 1 MiB | larger requests are refused |
 //! | `max_answer` | 1 MiB | larger answers are given, and not kept |
+//! | `max_failure` | 16 KiB | larger answers that failed are given, and not kept |
+//! | `failure_quota` | 4 MiB | of a caller's failed answers so many bytes are kept in an hour, by each process |
 //! | `keep_chunked` | no | whether answers of unknown length are kept too, within the limit |
 //! | `not_recorded` | 401, 413, 415, 425, 429; in transactional mode 400, 403, 408 and 422 too | refusals: the key stays free |
 //! | `harmless` | none | leased mode: errors after which nothing has happened |
@@ -31,6 +33,8 @@ pub struct Policy {
     pub(crate) strict_syntax: bool,
     pub(crate) max_body: usize,
     pub(crate) max_answer: usize,
+    pub(crate) max_failure: usize,
+    pub(crate) failure_quota: usize,
     pub(crate) keep_chunked: bool,
     pub(crate) not_recorded: Option<Vec<StatusCode>>,
     pub(crate) harmless: Vec<StatusCode>,
@@ -52,6 +56,8 @@ impl Default for Policy {
             strict_syntax: false,
             max_body: 1 << 20,
             max_answer: 1 << 20,
+            max_failure: 16 << 10,
+            failure_quota: 4 << 20,
             keep_chunked: false,
             not_recorded: None,
             harmless: Vec::new(),
@@ -182,6 +188,22 @@ impl Policy {
     #[must_use]
     pub fn max_answer(mut self, bytes: usize) -> Self {
         self.max_answer = bytes;
+        self
+    }
+
+    /// The largest answer of a failure that is kept, in bytes, with its headers. Of a larger one it is
+    /// only remembered that it failed.
+    #[must_use]
+    pub fn max_failure(mut self, bytes: usize) -> Self {
+        self.max_failure = bytes;
+        self
+    }
+
+    /// How many bytes of one caller's failures are kept in an hour. Of further ones it is only
+    /// remembered that they failed.
+    #[must_use]
+    pub fn failure_quota(mut self, bytes: usize) -> Self {
+        self.failure_quota = bytes;
         self
     }
 

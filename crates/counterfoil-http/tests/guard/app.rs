@@ -141,8 +141,12 @@ impl<D: TestDb> App<D> {
     }
 
     pub(crate) async fn send(&self, request: Request) -> Answer {
-        let response = self.router.clone().oneshot(request).await.unwrap();
-        Answer::read(response).await
+        Answer::read(self.open(request).await).await
+    }
+
+    /// An answer of which nothing was read yet.
+    pub(crate) async fn open(&self, request: Request) -> Response {
+        self.router.clone().oneshot(request).await.unwrap()
     }
 
     /// Sends in the background.
@@ -270,8 +274,19 @@ async fn raw<D: TestDb>(State(shared): State<Arc<Shared<D>>>, body: Bytes) -> St
     format!("{run}: {} bytes", body.len())
 }
 
+/// Two pieces, the second when the test says so.
+fn pieces<D: TestDb>(shared: &Arc<Shared<D>>, [first, second]: [&'static str; 2]) -> Body {
+    let first = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(first)]);
+    let shared = Arc::clone(shared);
+    let second = futures_util::stream::once(async move {
+        shared.go.acquire().await.unwrap().forget();
+        Ok(second)
+    });
+    Body::from_stream(futures_util::StreamExt::chain(first, second))
+}
+
 /// What a handler does after its effect.
-async fn act<D: TestDb>(shared: &Shared<D>, body: &Value) -> Option<Response> {
+async fn act<D: TestDb>(shared: &Arc<Shared<D>>, body: &Value) -> Option<Response> {
     if shared
         .fail_first
         .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
@@ -293,14 +308,17 @@ async fn act<D: TestDb>(shared: &Shared<D>, body: &Value) -> Option<Response> {
                 .insert(Recording::Later(Duration::from_millis(50)));
             Some(response)
         }
-        "big" => Some("x".repeat(3 << 20).into_response()),
-        "stream" => {
-            let parts = futures_util::stream::iter(
-                ["a", "b"].map(|p| Ok::<_, std::convert::Infallible>(Bytes::from(p))),
-            );
-            Some(Body::from_stream(parts).into_response())
+        "refused" => {
+            let size = usize::try_from(body["size"].as_u64().unwrap_or(0)).unwrap();
+            let text = Body::from("x".repeat(size));
+            Some((StatusCode::CONFLICT, text).into_response())
         }
-        "events" => Some(([("content-type", "text/event-stream")], "data: 1\n\n").into_response()),
+        "big" => Some("x".repeat(3 << 20).into_response()),
+        "stream" => Some(pieces(shared, ["a", "b"]).into_response()),
+        "events" => {
+            let events = pieces(shared, ["data: 1\n\n", "data: 2\n\n"]);
+            Some(([("content-type", "text/event-stream")], events).into_response())
+        }
         "headers" => {
             let mut response = (StatusCode::CREATED, "made").into_response();
             for (name, value) in [

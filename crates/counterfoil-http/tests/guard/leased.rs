@@ -62,6 +62,10 @@ pub(crate) async fn case_14_leased_the_handler_finishes_when_the_caller_goes_awa
     assert_eq!((again.status, again.replayed(), app.runs()), (200, true, 1));
 }
 
+pub(crate) async fn case_16_leased_a_stream_is_not_buffered<D: TestDb>(scratch: Scratch<D>) {
+    crate::transactional::streams_pass(app(scratch)).await;
+}
+
 /// Only statuses that say by themselves that nothing was done.
 pub(crate) async fn case_17_leased_refusals_are_not_recorded<D: TestDb>(scratch: Scratch<D>) {
     let app = app(scratch);
@@ -125,6 +129,36 @@ pub(crate) async fn case_19_leased_a_business_error_is_replayed<D: TestDb>(scrat
     }
 
     assert_eq!((app.runs(), app.effects().await), (4, 4));
+}
+
+pub(crate) async fn of_failures_little_is_kept_and_none_runs_again<D: TestDb>(scratch: Scratch<D>) {
+    let policy = Policy::new().max_failure(100).failure_quota(150);
+    let app = App::leased(scratch, quick(), policy);
+    let told = async |key: &str, body: serde_json::Value| {
+        let first = app.pay(key, body.clone()).await;
+        let again = app.pay(key, body).await;
+        assert_eq!((first.replayed(), again.replayed()), (false, true));
+        (first.status, again.status)
+    };
+    // One is all that this caller may have kept.
+    let large = json!({"do": "refused", "size": 101});
+    assert_eq!(told("large", large).await, (409, 410));
+    let fits = json!({"do": "refused", "size": 90});
+    assert_eq!(told("one", fits.clone()).await, (409, 409));
+    assert_eq!(told("two", fits).await, (409, 410));
+    // What took effect has nothing to do with it, and neither have others.
+    assert_eq!(told("done", json!({"amount": 7})).await, (200, 200));
+    let mut other = pay("k", json!({"do": "409"}));
+    other
+        .headers_mut()
+        .insert("x-caller", "bob".parse().unwrap());
+    assert_eq!(app.send(other).await.status, 409);
+    assert_eq!(app.runs(), 5);
+
+    let key = Key::new("alice", "http", "one").unwrap().digest();
+    let kept = app.guard.records().look(&key).await.unwrap().unwrap();
+    let hours = (kept.record.expires_at - kept.now).num_hours();
+    assert!(hours <= 24, "kept for {hours} hours");
 }
 
 pub(crate) async fn case_18_a_harmless_error_runs_again_and_a_final_one_is_replayed<D: TestDb>(

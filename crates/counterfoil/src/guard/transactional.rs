@@ -219,7 +219,7 @@ impl<D: Database> Open<D> {
             state,
             attempt: self.attempt,
             lease: None,
-            keep: rules.keep,
+            keep: rules.keep_of(state),
             retry_in,
             snapshot: Some(snapshot),
             expect: self.expect,

@@ -170,6 +170,10 @@ pub(crate) struct GatewayRoute {
     pub(crate) max_body: Size,
     /// The largest answer that is kept.
     pub(crate) max_answer: Size,
+    /// The largest answer of a failure that is kept.
+    pub(crate) max_failure: Size,
+    /// What is kept of one caller's failures in an hour.
+    pub(crate) failure_quota: Size,
     /// Statuses of refusals.
     pub(crate) not_recorded: Vec<u16>,
     /// Server errors after which nothing has happened.
@@ -194,6 +198,8 @@ pub(crate) struct GatewayRoute {
     pub(crate) lease: Span,
     /// How long answers are kept.
     pub(crate) keep: Span,
+    /// How long failures are kept.
+    pub(crate) keep_failures: Span,
     /// Whether what may have happened may be done again.
     pub(crate) rerun_uncertain: bool,
     /// When a request that is stuck is reported.
@@ -233,6 +239,8 @@ impl Default for GatewayRoute {
             guarded_methods: vec!["POST".into(), "PATCH".into()],
             max_body: Size(1 << 20),
             max_answer: Size(1 << 20),
+            max_failure: Size(16 << 10),
+            failure_quota: Size(4 << 20),
             not_recorded: vec![401, 413, 415, 425, 429],
             harmless: Vec::new(),
             r#final: Vec::new(),
@@ -245,6 +253,7 @@ impl Default for GatewayRoute {
             record_within: Span(rules.record_within),
             lease: Span(Duration::from_secs(60)),
             keep: Span(rules.keep),
+            keep_failures: Span(rules.keep_failures),
             rerun_uncertain: false,
             alert_age: Span(rules.alert_age),
             probe: None,

@@ -395,6 +395,8 @@ impl RouteReader<'_, '_> {
             .map_err(|e| self.wrong_policy(&e))
             .ok()?
             .max_answer(section.max_answer.0)
+            .max_failure(section.max_failure.0)
+            .failure_quota(section.failure_quota.0)
             .keep_chunked()
             .not_recorded(not_recorded?)
             .harmless(harmless?)
@@ -484,6 +486,7 @@ impl RouteReader<'_, '_> {
             alert_age: section.alert_age.0,
             lease: section.lease.0,
             keep: section.keep.0,
+            keep_failures: section.keep_failures.0,
             wait: section.wait.0,
             record_within: section.record_within.0,
             rerun_uncertain: section.rerun_uncertain,
@@ -497,13 +500,18 @@ impl RouteReader<'_, '_> {
         if let Err(error) = rules.check() {
             let (key, text) = match &error {
                 RulesError::Zero("keep") => ("keep", "must be greater than zero".into()),
+                RulesError::Zero("keep_failures") => {
+                    ("keep-failures", "must be greater than zero".into())
+                }
                 RulesError::Zero("alert_age") => ("alert-age", "must be greater than zero".into()),
                 RulesError::Zero("reconcile_age") => {
                     ("probe-after", "must be greater than zero".into())
                 }
                 RulesError::Zero(_) => ("lease", "must be greater than zero".into()),
                 RulesError::KeptTooShort { .. } => {
-                    ("keep", "is shorter than the `lease`".to_owned())
+                    let failures = section.keep_failures.0 < section.keep.0;
+                    let key = if failures { "keep-failures" } else { "keep" };
+                    (key, "is shorter than the `lease`".to_owned())
                 }
                 RulesError::ReconciledTooSoon { .. } => (
                     "probe-after",
