@@ -23,7 +23,8 @@ pub(crate) fn parse(url_or_path: &str) -> Result<SqliteConnectOptions> {
         return Ok(options);
     }
     make_private(options.get_filename())?;
-    Ok(options.create_if_missing(true))
+    // A connection that is opened later must not put another file into the place of one that is gone.
+    Ok(options.create_if_missing(false))
 }
 
 /// Makes the file, and the directory around it, for its owner only, where they are missing: they will
