@@ -91,7 +91,7 @@ impl Keeper {
                     );
                 }
                 Ok(()) if self.beside_relay => {
-                    tracing::debug!("the state of breakers is kept again")
+                    tracing::debug!("the state of breakers is kept again");
                 }
                 Err(error) => tracing::warn!(
                     error = error.one_line(),

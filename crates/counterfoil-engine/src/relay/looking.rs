@@ -71,7 +71,7 @@ impl Relay {
             if nothing && queue.mark.covered() == 0 && generations[place] == queue.generation {
                 let none = Horizon::Unknown;
                 queue.mark.after_read(0, None, Reach::End, none);
-                if queue.lanes.len() == 0 {
+                if queue.lanes.is_empty() {
                     // A dead owner left nothing behind.
                     queue.suspects = 0;
                 }

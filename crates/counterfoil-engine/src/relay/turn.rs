@@ -154,7 +154,7 @@ impl Relay {
                 continue;
             }
             queue.hungry |= reach == Reach::Limit;
-            if rows.is_empty() && queue.lanes.len() == 0 {
+            if rows.is_empty() && queue.lanes.is_empty() {
                 // A dead owner left nothing behind.
                 queue.suspects = 0;
             }
