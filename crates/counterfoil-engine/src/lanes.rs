@@ -149,6 +149,22 @@ impl Batch {
         (first, rest)
     }
 
+    /// Takes out what is said about rows of these shards.
+    pub(crate) fn take_shards(&mut self, gone: ShardSet) -> Batch {
+        let stay = (0..64).filter(|shard| !gone.contains(*shard)).collect();
+        let taken = self.settlement.restrict(gone);
+        self.settlement = self.settlement.restrict(stay);
+        let numbers: HashSet<i64> = taken.rows().map(|row| row.seq).collect();
+        let touched = std::mem::take(&mut self.touched).into_iter();
+        let (out, rest) = touched.partition(|(_, seq)| numbers.contains(seq));
+        self.touched = rest;
+        Batch {
+            settlement: taken,
+            touched: out,
+            refill: Vec::new(),
+        }
+    }
+
     /// The store refuses this one row: it is parked, with as little as can be said.
     pub(crate) fn give_up(&mut self, refusal: &str, hold: bool) {
         let said = &mut self.settlement;
@@ -542,17 +558,38 @@ impl Lanes {
     /// A settlement is durable. Reads from number `next_read` on will see it. Answers the
     /// aggregates whose held rows may now be due.
     pub(crate) fn settled(&mut self, batch: Batch, next_read: ReadNo) -> Vec<Aggregate> {
+        for (key, _) in &batch.touched {
+            if let Some(lane) = self.lanes.get_mut(key) {
+                lane.barrier = next_read;
+            }
+        }
+        self.void(&batch);
+        self.begin_refill(&batch.refill)
+    }
+
+    /// Nothing more is told about these rows: they stand in the store as they are.
+    pub(crate) fn void(&mut self, batch: &Batch) {
         for row in batch.settlement.rows() {
             self.unlearn((row.seq, row.id));
             self.count(row.shard, -1);
         }
-        for (key, seq) in batch.touched {
-            if let Some(lane) = self.lanes.get_mut(&key) {
-                lane.unsettled.retain(|unsettled| *unsettled != seq);
-                lane.barrier = next_read;
+        for (key, seq) in &batch.touched {
+            if let Some(lane) = self.lanes.get_mut(key) {
+                lane.unsettled.retain(|unsettled| unsettled != seq);
             }
         }
-        self.begin_refill(&batch.refill)
+    }
+
+    /// The shards are not ours any more: what was to be told about their rows is not.
+    pub(crate) fn void_shards(&mut self, gone: ShardSet) {
+        let mut batch = Batch {
+            settlement: std::mem::take(&mut self.settlement),
+            touched: std::mem::take(&mut self.touched),
+            refill: Vec::new(),
+        };
+        let void = batch.take_shards(gone);
+        (self.settlement, self.touched) = (batch.settlement, batch.touched);
+        self.void(&void);
     }
 
     fn refill_later(&mut self, key: LaneKey) {

@@ -216,6 +216,11 @@ impl Queue {
             self.shards.remove(&shard);
         }
         self.lanes.drop_shards(lost);
+        // The next owner may be this relay: what was to be told as the former one must not be told then.
+        self.lanes.void_shards(lost);
+        for batch in self.unsettled.take_shards(lost) {
+            self.lanes.void(&batch);
+        }
     }
 
     /// The store says that the queue is paused, or that it is not.
@@ -345,6 +350,14 @@ impl Queue {
         outcome: Outcome,
         rng: &mut fastrand::Rng,
     ) -> Consequence {
+        if self.epoch(delivery.shard) != Some(delivery.epoch) {
+            // Another relay may have had it since: what came of it here says nothing about it now.
+            self.leave_to_owner(&delivery);
+            return match outcome {
+                Outcome::Unavailable { error } => Consequence::Unavailable(error),
+                _ => self.answered(),
+            };
+        }
         match outcome {
             Outcome::Stored => {
                 self.lanes.sent(&delivery);
@@ -380,8 +393,7 @@ impl Queue {
                 Consequence::Unavailable(error)
             }
             Outcome::Unavailable { error } => {
-                let ours = self.epoch(delivery.shard) == Some(delivery.epoch);
-                if ours && self.active().contains(delivery.shard) {
+                if self.active().contains(delivery.shard) {
                     self.lanes.put_back(delivery);
                 } else {
                     self.leave_to_owner(&delivery);
@@ -419,7 +431,7 @@ impl Queue {
         self.lanes.retry(&delivery, SOON, code, error);
     }
 
-    /// It was not delivered, and the shard has had another owner since: the present one offers it.
+    /// The shard has had another owner since: the present one offers it, or has done so.
     fn leave_to_owner(&mut self, delivery: &Delivery) {
         self.lanes.forget(delivery);
         if self.shards.contains_key(&delivery.shard) {

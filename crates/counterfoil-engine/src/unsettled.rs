@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::StoreError;
+use counterfoil_core::store::ShardSet;
 
 use crate::lanes::Batch;
 
@@ -125,6 +126,14 @@ impl Unsettled {
         }
         let due = self.odd.iter().position(|trial| trial.at <= now)?;
         Some(self.odd.swap_remove(due))
+    }
+
+    /// Takes out what is said about rows of these shards.
+    pub(crate) fn take_shards(&mut self, gone: ShardSet) -> Vec<Batch> {
+        let trials = self.in_order.iter_mut().chain(&mut self.odd);
+        let taken = trials.map(|trial| trial.batch.take_shards(gone)).collect();
+        self.odd.retain(|trial| !trial.batch.settlement.is_empty());
+        taken
     }
 
     /// The store has taken a settlement.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use counterfoil_core::desk::{Desk, Filter};
 use counterfoil_core::route::Routes;
 use counterfoil_core::store::{RelayId, Store};
-use counterfoil_core::{Message, Outcome};
+use counterfoil_core::{Code, Message, Outcome};
 use counterfoil_engine::{EngineBuilder, QueueSpec, Settings, TaskOptions, TaskRegistry};
 use counterfoil_testkit::memory::MemoryStore;
 use tokio::sync::{Semaphore, watch};
@@ -97,8 +97,9 @@ async fn a_relay_whose_lease_ran_out_joins_anew_and_goes_on() {
     assert!(script.first_deliveries()["a"].is_sorted());
 }
 
-/// Stands still with the first message until the test lets it go, and then says that nobody answered.
+/// Stands still with the first message until the test lets it go, and then says this of it.
 struct Stuck {
+    answer: Outcome,
     script: Arc<Script>,
     begun: Semaphore,
     go_on: Semaphore,
@@ -122,17 +123,30 @@ impl counterfoil_core::Destination for Stuck {
         if self.script.calls().len() == 1 {
             self.begun.add_permits(1);
             self.go_on.acquire().await.unwrap().forget();
-            let error = "nobody there".to_owned();
-            return vec![Outcome::Unavailable { error }; batch.len()];
+            return vec![self.answer.clone(); batch.len()];
         }
         outcomes
     }
 }
 
+/// Another relay may have had the message in between: what came of it then says nothing about it now.
 #[tokio::test]
-async fn a_message_that_fails_under_a_former_ownership_is_not_overtaken_under_the_next() {
+async fn what_comes_of_a_message_under_a_former_ownership_counts_for_nothing_under_the_next() {
+    let error = || "nobody there".to_owned();
+    for answer in [
+        Outcome::Unavailable { error: error() },
+        Outcome::refused(Code::UPSTREAM_4XX, error()),
+        Outcome::retry(Code::TIMEOUT, error()),
+        Outcome::Stored,
+    ] {
+        offer_under_two_ownerships(answer).await;
+    }
+}
+
+async fn offer_under_two_ownerships(answer: Outcome) {
     let store = MemoryStore::new();
     let stuck = Arc::new(Stuck {
+        answer,
         script: Script::new(|_| Outcome::Stored),
         begun: Semaphore::new(0),
         go_on: Semaphore::new(0),
@@ -172,6 +186,7 @@ async fn a_message_that_fails_under_a_former_ownership_is_not_overtaken_under_th
     stuck.script.until("the second", second_arrives).await;
     let order: Vec<i64> = versions(&stuck.script.seen()).iter().map(|v| v.1).collect();
     assert_eq!(order, [1, 1, 2]);
+    assert!(parked(&store).await.is_empty());
 }
 
 /// The script with a timeout below the short lease of the test.

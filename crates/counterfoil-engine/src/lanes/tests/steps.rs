@@ -444,3 +444,27 @@ fn only_rows_that_were_read_as_new_make_a_fresh_settlement() {
         assert_eq!(lanes.settlement.fresh, fresh);
     }
 }
+
+#[test]
+fn what_was_to_be_told_of_a_lost_shard_is_not_told() {
+    let mut lanes = lanes();
+    for (seq, shard) in [(1, 3), (2, 4), (3, 3)] {
+        let mut row = fresh(seq, u8::try_from(seq).unwrap());
+        row.shard = shard;
+        lanes.arrive(row, FRESH, 1);
+    }
+    for out in lanes.next_batch(9) {
+        if out.seq == 3 {
+            lanes.retry(&out, Duration::ZERO, Code::TIMEOUT, String::new());
+        } else {
+            lanes.sent(&out);
+        }
+    }
+
+    lanes.void_shards([3].into_iter().collect());
+
+    let batch = lanes.take_settlement().unwrap();
+    let told: Vec<i64> = batch.settlement.rows().map(|row| row.seq).collect();
+    assert_eq!(told, [2]);
+    assert_eq!((lanes.len(), lanes.busy(3), lanes.busy(4)), (1, 0, 1));
+}
