@@ -557,13 +557,13 @@ impl Lanes {
 
     /// A settlement is durable. Reads from number `next_read` on will see it. Answers the
     /// aggregates whose held rows may now be due.
-    pub(crate) fn settled(&mut self, batch: Batch, next_read: ReadNo) -> Vec<Aggregate> {
+    pub(crate) fn settled(&mut self, batch: &Batch, next_read: ReadNo) -> Vec<Aggregate> {
         for (key, _) in &batch.touched {
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.barrier = next_read;
             }
         }
-        self.void(&batch);
+        self.void(batch);
         self.begin_refill(&batch.refill)
     }
 

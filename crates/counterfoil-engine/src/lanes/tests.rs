@@ -459,7 +459,7 @@ impl World {
         let Some(settling) = self.settling.take() else {
             return false;
         };
-        let due = self.lanes.settled(settling.batch, self.next_read);
+        let due = self.lanes.settled(&settling.batch, self.next_read);
         self.refill.extend(due);
         true
     }

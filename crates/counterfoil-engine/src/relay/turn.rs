@@ -450,7 +450,7 @@ impl Relay {
                 .next_tend
                 .min(Instant::now() + soonest + Duration::from_millis(1));
         }
-        let due = queue.lanes.settled(batch, next_read);
+        let due = queue.lanes.settled(&batch, next_read);
         queue.refill.extend(due);
         if std::mem::take(&mut self.rerouted) {
             // The copies wait in other queues, here or at other relays.

@@ -25,7 +25,7 @@ fn numbers(batch: &[Delivery]) -> Vec<i64> {
 
 fn settle(lanes: &mut Lanes, next_read: ReadNo) -> Vec<Aggregate> {
     let batch = lanes.take_settlement().unwrap();
-    lanes.settled(batch, next_read)
+    lanes.settled(&batch, next_read)
 }
 
 fn parked(row: &Delivery, hold: bool) -> Park {
