@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use counterfoil_core::guard::Records;
+use counterfoil_core::store::Disposition;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -49,6 +50,13 @@ impl Tidy {
 pub(super) async fn purged(records: &dyn Records) {
     match purge(records).await {
         Ok(gone) => tracing::debug!(gone, "purged records of the guard"),
+        // The next purge does it; that the database is away is told where somebody waits for it.
+        Err(error) if error.disposition() == Disposition::Retry => {
+            tracing::debug!(
+                error = error.one_line(),
+                "cannot purge records of the guard now"
+            );
+        }
         Err(error) => tracing::warn!(
             error = error.one_line(),
             "cannot purge records of the guard"
