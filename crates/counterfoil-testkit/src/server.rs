@@ -6,6 +6,7 @@
 
 mod kafka;
 mod nats;
+mod postgres;
 mod rabbitmq;
 mod redis;
 mod sqs;
@@ -15,6 +16,7 @@ use std::io::Write as _;
 
 pub use kafka::{Certificate, PrivateKafka};
 pub use nats::PrivateNats;
+pub use postgres::PrivatePostgres;
 pub use rabbitmq::PrivateRabbitMq;
 pub use redis::PrivateRedis;
 pub use sqs::PrivateSqs;
@@ -39,6 +41,8 @@ pub const RABBITMQ: &str = "COUNTERFOIL_TEST_RABBITMQ_URL";
 pub const SKIPS: &str = "COUNTERFOIL_TEST_SKIPS";
 
 /// The URL of the PostgreSQL server for tests. Absent: skip the test.
+///
+/// Others use it too. A test that ends its server, or needs a replica, starts a [`PrivatePostgres`].
 pub fn postgres() -> Option<String> {
     address(POSTGRES, "PostgreSQL")
 }

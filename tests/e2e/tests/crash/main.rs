@@ -8,6 +8,7 @@
 mod connections;
 mod deadly;
 mod enqueue;
+mod failover;
 mod guard;
 mod in_flight;
 mod migration;
