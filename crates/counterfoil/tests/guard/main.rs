@@ -25,7 +25,10 @@ macro_rules! tests {
 
             macro_rules! test {
                 ($name:ident) => {
-                    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                    test!($name, "multi_thread");
+                };
+                ($name:ident, $flavor:literal) => {
+                    #[tokio::test(flavor = $flavor)]
                     async fn $name() {
                         if let Some(scratch) = counterfoil::$database::scratch().await {
                             super::$name(scratch).await;
@@ -36,7 +39,8 @@ macro_rules! tests {
             test!(a_payment_runs_once_and_is_replayed);
             test!(case_36_a_repeated_serial_gets_the_stored_answer);
             test!(a_business_error_is_recorded_and_a_system_error_is_not);
-            test!(an_error_that_needs_a_person_is_told_once);
+            // Its recorder of figures is that of one thread.
+            test!(an_error_that_needs_a_person_is_told_once, "current_thread");
             test!(an_error_that_may_pass_later_has_a_limit);
             test!(a_run_that_is_dropped_leaves_nothing);
             test!(a_leased_call_runs_once_and_unknown_is_uncertain);
