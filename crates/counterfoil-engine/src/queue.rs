@@ -193,6 +193,7 @@ impl Queue {
 
     pub(crate) fn took(&mut self, taken: &Taken) {
         self.given.remove(&taken.shard.shard);
+        self.void(taken.shard.shard);
         self.shards.insert(
             taken.shard.shard,
             OwnedShard {
@@ -216,9 +217,14 @@ impl Queue {
             self.shards.remove(&shard);
         }
         self.lanes.drop_shards(lost);
-        // The next owner may be this relay: what was to be told as the former one must not be told then.
-        self.lanes.void_shards(lost);
-        for batch in self.unsettled.take_shards(lost) {
+    }
+
+    /// What was still to be told under a former ownership of a shard is not told under the next:
+    /// another relay may have had its rows in between.
+    fn void(&mut self, shard: u16) {
+        let shard = [shard].into_iter().collect();
+        self.lanes.void_shards(shard);
+        for batch in self.unsettled.take_shards(shard) {
             self.lanes.void(&batch);
         }
     }
@@ -350,7 +356,8 @@ impl Queue {
         outcome: Outcome,
         rng: &mut fastrand::Rng,
     ) -> Consequence {
-        if self.epoch(delivery.shard) != Some(delivery.epoch) {
+        let now = self.epoch(delivery.shard);
+        if now.is_some_and(|epoch| epoch != delivery.epoch) {
             // Another relay may have had it since: what came of it here says nothing about it now.
             self.leave_to_owner(&delivery);
             return match outcome {
@@ -393,7 +400,7 @@ impl Queue {
                 Consequence::Unavailable(error)
             }
             Outcome::Unavailable { error } => {
-                if self.active().contains(delivery.shard) {
+                if now.is_some() && self.active().contains(delivery.shard) {
                     self.lanes.put_back(delivery);
                 } else {
                     self.leave_to_owner(&delivery);

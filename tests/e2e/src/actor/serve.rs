@@ -134,9 +134,12 @@ async fn serve<D: Ledger>(args: &ServeArgs) -> Result<(), BoxError> {
     );
     let charge = guarded(
         Router::new().route(CHARGE, post(charge::<D>)),
-        GuardLayer::leased(guard)
-            .one_caller()
-            .policy(policy(CHARGE)?.harmless([StatusCode::SERVICE_UNAVAILABLE])),
+        GuardLayer::leased(guard).one_caller().policy(
+            policy(CHARGE)?
+                    .harmless([StatusCode::SERVICE_UNAVAILABLE])
+                    // Another process checks what is uncertain.
+                    .reconciled(),
+        ),
         &shop,
     );
     let app = Router::new()
