@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn a_package_is_named_by_its_id_or_its_directory() {
-        let id = "path+file:///work/crates/counterfoil#0.1.0";
-        let directory = Path::new("/work/crates/counterfoil");
+        let id = "path+file:///house/crates/counterfoil#0.1.0";
+        let directory = Path::new("/house/crates/counterfoil");
 
         assert_eq!(package(id, directory).as_deref(), Some("counterfoil"));
         assert!(binary(r#"{"reason":"build-finished","success":true}"#).is_none());
